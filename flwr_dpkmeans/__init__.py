@@ -15,13 +15,14 @@ __version__ = "0.1.0"
 # Flower and scikit-learn take a second to import, so names are looked up when they are
 # first used.
 _EXPORTS = {
-    "algorithms.lloyd_family": (
-        "FastLloydOptions GLloydOptions LloydOptions SuLloydOptions"
-    ),
-    "algorithms.feddp_kmeans": (
-        "FedDPKMeansOptions ServerKMeansPlusPlusOptions ServerLloydOptions"
-        " SpherePackingOptions"
-    ),
+    "algorithms.lloyd_family.fastlloyd": "FastLloydOptions",
+    "algorithms.lloyd_family.glloyd": "GLloydOptions",
+    "algorithms.lloyd_family.absolute_sums": "LloydOptions",
+    "algorithms.lloyd_family.sulloyd": "SuLloydOptions",
+    "algorithms.feddp.feddp_kmeans": "FedDPKMeansOptions",
+    "algorithms.feddp.packed_start": "SpherePackingOptions",
+    "algorithms.feddp.public_start": "ServerKMeansPlusPlusOptions",
+    "algorithms.feddp.server_lloyd": "ServerLloydOptions",
     "algorithms.kmeans_task": "OptimalOptions",
     "algorithms.proxy_rounds": "ProxyLloydOptions",
     "data.schema": "Schema",
@@ -29,7 +30,8 @@ _EXPORTS = {
     "estimators.federated_kmeans": "FederatedKMeans",
     "flower.kmeans_client": "KMeansClient",
     "flower.client_app": "client_app",
-    "flower.mod": "secure_aggregation_mod secure_sum_mod",
+    "flower.mod": "secure_aggregation_mod",
+    "flower.sum_mod": "secure_sum_mod",
     "estimators.federate": "federate",
     "estimators.bayes_classifiers": "DPNaiveBayes FederatedNaiveBayes",
     "flower.strategy": "PrivateKMeans",

@@ -1,22 +1,28 @@
 """The public names, for type checkers and editors: `__init__.py` imports each when it is first used."""
 
-from flwr_dpkmeans.algorithms.feddp_kmeans import (
+from flwr_dpkmeans.algorithms.feddp.feddp_kmeans import (
     FedDPKMeansOptions as FedDPKMeansOptions,
 )
-from flwr_dpkmeans.algorithms.feddp_kmeans import (
-    ServerKMeansPlusPlusOptions as ServerKMeansPlusPlusOptions,
-)
-from flwr_dpkmeans.algorithms.feddp_kmeans import (
-    ServerLloydOptions as ServerLloydOptions,
-)
-from flwr_dpkmeans.algorithms.feddp_kmeans import (
+from flwr_dpkmeans.algorithms.feddp.packed_start import (
     SpherePackingOptions as SpherePackingOptions,
 )
+from flwr_dpkmeans.algorithms.feddp.public_start import (
+    ServerKMeansPlusPlusOptions as ServerKMeansPlusPlusOptions,
+)
+from flwr_dpkmeans.algorithms.feddp.server_lloyd import (
+    ServerLloydOptions as ServerLloydOptions,
+)
 from flwr_dpkmeans.algorithms.kmeans_task import OptimalOptions as OptimalOptions
-from flwr_dpkmeans.algorithms.lloyd_family import FastLloydOptions as FastLloydOptions
-from flwr_dpkmeans.algorithms.lloyd_family import GLloydOptions as GLloydOptions
-from flwr_dpkmeans.algorithms.lloyd_family import LloydOptions as LloydOptions
-from flwr_dpkmeans.algorithms.lloyd_family import SuLloydOptions as SuLloydOptions
+from flwr_dpkmeans.algorithms.lloyd_family.absolute_sums import (
+    LloydOptions as LloydOptions,
+)
+from flwr_dpkmeans.algorithms.lloyd_family.fastlloyd import (
+    FastLloydOptions as FastLloydOptions,
+)
+from flwr_dpkmeans.algorithms.lloyd_family.glloyd import GLloydOptions as GLloydOptions
+from flwr_dpkmeans.algorithms.lloyd_family.sulloyd import (
+    SuLloydOptions as SuLloydOptions,
+)
 from flwr_dpkmeans.algorithms.proxy_rounds import ProxyLloydOptions as ProxyLloydOptions
 from flwr_dpkmeans.data.schema import Schema as Schema
 from flwr_dpkmeans.estimators.bayes_classifiers import DPNaiveBayes as DPNaiveBayes
@@ -29,7 +35,6 @@ from flwr_dpkmeans.estimators.federated_kmeans import FederatedKMeans as Federat
 from flwr_dpkmeans.flower.client_app import client_app as client_app
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient as KMeansClient
 from flwr_dpkmeans.flower.mod import secure_aggregation_mod as secure_aggregation_mod
-from flwr_dpkmeans.flower.mod import secure_sum_mod as secure_sum_mod
 from flwr_dpkmeans.flower.strategies.baseline_lloyd import Lloyd as Lloyd
 from flwr_dpkmeans.flower.strategies.feddp import FedDPKMeans as FedDPKMeans
 from flwr_dpkmeans.flower.strategies.noisy_lloyd import FastLloyd as FastLloyd
@@ -43,6 +48,7 @@ from flwr_dpkmeans.flower.strategies.server_starts import (
 from flwr_dpkmeans.flower.strategies.server_starts import ServerLloyd as ServerLloyd
 from flwr_dpkmeans.flower.strategies.server_starts import SpherePacking as SpherePacking
 from flwr_dpkmeans.flower.strategy import PrivateKMeans as PrivateKMeans
+from flwr_dpkmeans.flower.sum_mod import secure_sum_mod as secure_sum_mod
 from flwr_dpkmeans.options import Auto as Auto
 from flwr_dpkmeans.options import ClientLevel as ClientLevel
 from flwr_dpkmeans.options import Cohort as Cohort

@@ -162,7 +162,7 @@ def finding(error: ValidationError, field_names: Iterable[str]) -> str:
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, ConfigurationError):
         return str(cause)
-    key = ".".join(map(str, first["loc"]))
+    key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         keys = [name.replace("_", "-") for name in field_names]
         return f"the key {key!r} is not known: {nearest(key, keys)}"
@@ -191,7 +191,8 @@ def column_names(columns: Sequence[int], names: Sequence[str]) -> str:
     """Name some columns, by position where they have no names."""
     word = "column" if len(columns) == 1 else "columns"
     if not names:
-        return f"{word} {listed(map(str, columns))} (counted from 0)"
+        positions = listed(str(column) for column in columns)
+        return f"{word} {positions} (counted from 0)"
     return f"{word} {listed(repr(names[column]) for column in columns)}"
 
 

@@ -113,7 +113,7 @@ def _run_once(settings: Mapping[str, Any]) -> int:
     """One run: its row on stdout, its files in a folder."""
     outcome, data = run_settings(settings)
     row = result_row(settings, outcome, data)
-    stamp = datetime.now().strftime("%Y-%m-%d/%H-%M-%S")
+    stamp = datetime.now().astimezone().strftime("%Y-%m-%d/%H-%M-%S")
     folder = Path(settings["output"] or f"{_OUTPUTS}/{stamp}")
     line = json.dumps(row)
     print(line)

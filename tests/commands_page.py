@@ -29,15 +29,24 @@ def commands() -> Iterator[tuple[str, click.Command]]:
             yield name, command
 
 
+FILE_FORMAT = (
+    *("--separator", "--decimal", "--thousands", "--encoding", "--header"),
+    *("--row-names", "--skip-lines", "--missing", "--comment", "--dates"),
+)
+"""Options that say how a text file is written; the page explains them once."""
+
+
 def options_of(command: click.Command) -> str:
-    """What a command takes: arguments first, then its options."""
-    names = []
+    """What a command takes: its arguments, then its options."""
+    arguments, options = [], []
     for parameter in command.params:
         if isinstance(parameter, click.Argument):
-            names.append(f"`{parameter.human_readable_name.upper()}`")
-        elif "--help" not in parameter.opts:
-            names.append(f"`{parameter.opts[0]}`")
-    return ", ".join(names)
+            arguments.append(f"`{parameter.human_readable_name.upper()}`")
+        elif parameter.opts[0] not in ("--help", *FILE_FORMAT):
+            options.append(f"`{parameter.opts[0]}`")
+    if any(parameter.opts[0] in FILE_FORMAT for parameter in command.params):
+        options.append("its format")
+    return ", ".join([*arguments, *options])
 
 
 def rows() -> Iterator[str]:

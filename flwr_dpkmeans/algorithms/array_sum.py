@@ -18,7 +18,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms.noise_budget import ReleasePart, allocate
+from flwr_dpkmeans.algorithms.budget.noise_budget import allocate
+from flwr_dpkmeans.algorithms.budget.noise_kinds import ReleasePart
 from flwr_dpkmeans.errors import (
     ConfigurationError,
     LocalMisuseError,

@@ -17,8 +17,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from flwr_dpkmeans.algorithms.budget.noise_budget import divided
+from flwr_dpkmeans.algorithms.budget.noise_kinds import ReleasePart
+from flwr_dpkmeans.algorithms.budget.noise_shares import root_at_least
 from flwr_dpkmeans.algorithms.moments import moment_arrays, moment_parts
-from flwr_dpkmeans.algorithms.noise_budget import ReleasePart, divided, root_at_least
 from flwr_dpkmeans.data.columns.column import Column
 from flwr_dpkmeans.data.columns.column_kind import Kind
 from flwr_dpkmeans.data.columns.dates import iso_date
@@ -53,7 +55,8 @@ COUNTS, SUMS, SQUARES, CELLS = (
 PRESENT = "present_cells"
 _ALL = COUNTS, SUMS, SQUARES, CELLS, PRESENT
 """Names of the released arrays, and of the extras that hold them in the state."""
-MISSING, SHARE = "missing", "share"
+MISSING = "missing"
+SHARE = "share"
 """The figure that says which share of a column's cells is missing."""
 
 

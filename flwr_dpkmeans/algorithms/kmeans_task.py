@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from flwr_dpkmeans.algorithms import cluster_profile, measure
+from flwr_dpkmeans.algorithms.budget.noise_budget import divided
+from flwr_dpkmeans.algorithms.budget.noise_kinds import NoiseFamily
 from flwr_dpkmeans.algorithms.moments import moment_parts
-from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily, divided
 from flwr_dpkmeans.algorithms.server_points import in_callers_units, plan_bounds
 from flwr_dpkmeans.algorithms.standard_scale import moments_of, standard_box
 from flwr_dpkmeans.errors import (
@@ -67,7 +68,8 @@ from flwr_dpkmeans.sums.task import TASKS, Task
 from flwr_dpkmeans.sums.trust import TrustModel, trust_model
 
 SERVER_POINTS = "server_points"
-PROJECTED_POINTS, PROJECTED_CENTERS = "projected_points", "projected_centers"
+PROJECTED_POINTS = "projected_points"
+PROJECTED_CENTERS = "projected_centers"
 SEED = "seed"
 CENTRE_DEVIATION = "centre_deviation"
 """Standard deviation of each coordinate of each centre from the exact mean of the rows
@@ -193,7 +195,8 @@ PRELIMINARY_TRUST = "distributed"
 
 Its noise comes from the clients, where there are several.
 """
-MAGNITUDES, RANGES = "magnitudes", "ranges"
+MAGNITUDES = "magnitudes"
+RANGES = "ranges"
 MAGNITUDES_PART = 0.8
 """Of `bounds_share`, for the first histogram, which small tables need.
 

@@ -41,7 +41,9 @@ from flwr_dpkmeans.sums.settings import EvaluationKind
 
 COST_CURVE = "cost_curve"
 """Name of the extra that a run leaves which chose its number of clusters."""
-CLIPPED_COST, ROWS_BEYOND, CELL_COUNTS = "clipped_cost", "rows_beyond", "cell_counts"
+CLIPPED_COST = "clipped_cost"
+ROWS_BEYOND = "rows_beyond"
+CELL_COUNTS = "cell_counts"
 EVALUATION_ARRAYS = (CLIPPED_COST, ROWS_BEYOND, CELL_COUNTS)
 """Names of the released arrays, and of the extras that hold them in the state."""
 _ARRAYS = {
@@ -251,7 +253,9 @@ def _cells(
     return counts.astype(np.float64).reshape(n_clusters, n_classes + 1)
 
 
-PRIVATE, NOISY, EXACT = "private", "noisy", "exact"
+PRIVATE = "private"
+NOISY = "noisy"
+EXACT = "exact"
 
 
 @dataclass(frozen=True)

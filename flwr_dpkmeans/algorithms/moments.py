@@ -17,12 +17,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flwr_dpkmeans.algorithms import noise_errors
-from flwr_dpkmeans.algorithms.noise_budget import (
-    PlannedSum,
-    ReleasePart,
-    private_sums,
-    root_at_least,
-)
+from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum, private_sums
+from flwr_dpkmeans.algorithms.budget.noise_kinds import ReleasePart
+from flwr_dpkmeans.algorithms.budget.noise_shares import root_at_least
 from flwr_dpkmeans.algorithms.server_points import plan_bounds
 from flwr_dpkmeans.data.points import Bounds, frame_columns, validate_columns
 from flwr_dpkmeans.errors import ConfigurationError, column_names, listed

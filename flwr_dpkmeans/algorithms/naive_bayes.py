@@ -14,7 +14,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flwr_dpkmeans.algorithms import moments, noise_errors
-from flwr_dpkmeans.algorithms.noise_budget import PlannedSum, ReleasePart, root_at_least
+from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum
+from flwr_dpkmeans.algorithms.budget.noise_kinds import ReleasePart
+from flwr_dpkmeans.algorithms.budget.noise_shares import root_at_least
 from flwr_dpkmeans.algorithms.server_points import plan_bounds
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.kernels.block_sums import in_blocks

@@ -17,21 +17,21 @@ from types import MappingProxyType
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms.feddp_kmeans import outer_product_rounding
+from flwr_dpkmeans.algorithms.budget.noise_kinds import ReleasePart
+from flwr_dpkmeans.algorithms.feddp.outer_product import outer_product_rounding
 from flwr_dpkmeans.algorithms.kmeans_task import (
     is_near,
     is_projection,
     is_table,
     seed_of,
 )
-from flwr_dpkmeans.algorithms.lloyd_family import counts_sensitivity
-from flwr_dpkmeans.algorithms.noise_budget import ReleasePart
+from flwr_dpkmeans.algorithms.lloyd_family.count_sensitivities import counts_sensitivity
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.kernels.block_sums import in_blocks
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kernels.outer_products import triangle_size
 from flwr_dpkmeans.kernels.vector_clipping import clip_vector
-from flwr_dpkmeans.kmeans.proxies import N_DISTANCES
+from flwr_dpkmeans.kmeans.proxies.distances import N_DISTANCES
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.sums.config import RunConfig
@@ -486,20 +486,19 @@ def _least_proxies(public: PublicFacts) -> int:
     return int(public.config.n_clusters) + 2
 
 
-CENTRE, CLIP, DISTANCES, EXTENT = "centre", "clip", "distances", "extent"
-SPREAD, SPREAD_ERROR, SUBSPACE_SPREAD, AXES, SHAPE = (
-    "spread",
-    "spread_error",
-    "subspace_spread",
-    "axes",
-    "shape",
-)
-PROXIES, PROXY_RADIUS, RADIUS, AVERAGE_COUNTS = (
-    "proxies",
-    "proxy_radius",
-    "radius",
-    "average_counts",
-)
+CENTRE = "centre"
+CLIP = "clip"
+DISTANCES = "distances"
+EXTENT = "extent"
+SPREAD = "spread"
+SPREAD_ERROR = "spread_error"
+SUBSPACE_SPREAD = "subspace_spread"
+AXES = "axes"
+SHAPE = "shape"
+PROXIES = "proxies"
+PROXY_RADIUS = "proxy_radius"
+RADIUS = "radius"
+AVERAGE_COUNTS = "average_counts"
 
 _SMALLEST_RADIUS = 2.0**-15
 _MEANS = (

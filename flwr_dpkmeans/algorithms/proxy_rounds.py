@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import kmeans_task, proxy_plan
-from flwr_dpkmeans.algorithms.feddp_kmeans import clustered
+from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum, private_sums
+from flwr_dpkmeans.algorithms.feddp.server_weights import clustered
 from flwr_dpkmeans.algorithms.kmeans_task import (
     PROJECTED_CENTERS,
     SEED,
@@ -25,7 +26,6 @@ from flwr_dpkmeans.algorithms.kmeans_task import (
     seed_of,
 )
 from flwr_dpkmeans.algorithms.measure import COST_CURVE
-from flwr_dpkmeans.algorithms.noise_budget import PlannedSum, private_sums
 from flwr_dpkmeans.algorithms.proxy_plan import (
     AVERAGE_COUNTS,
     AXES,
@@ -56,14 +56,53 @@ from flwr_dpkmeans.kernels.triangles import (
     symmetric_from_triangle,
     triangle_of,
 )
-from flwr_dpkmeans.kmeans import proxies as numerics
-from flwr_dpkmeans.kmeans.centre_errors.cut_rows import unheard_cut
+from flwr_dpkmeans.kmeans.centre_errors.cut_rows import are_saturated, unheard_cut
 from flwr_dpkmeans.kmeans.centre_errors.intervals import WIDEST, on_grid
 from flwr_dpkmeans.kmeans.centre_errors.moved_labels import moved_labels
 from flwr_dpkmeans.kmeans.centre_errors.noisy_means import are_faint
 from flwr_dpkmeans.kmeans.folding import truncate
 from flwr_dpkmeans.kmeans.projected import shrink_to_server
-from flwr_dpkmeans.kmeans.public_points import weighted_kmeans
+from flwr_dpkmeans.kmeans.proxies.distances import (
+    N_DISTANCES,
+    distance_bins,
+    distance_counts,
+    squared_edges,
+)
+from flwr_dpkmeans.kmeans.proxies.draws import normal_samples
+from flwr_dpkmeans.kmeans.proxies.ellipsoid import (
+    Ellipsoid,
+    ellipsoid_of,
+    shrunk_centre,
+)
+from flwr_dpkmeans.kmeans.proxies.far_samples import far_samples, outside_cube
+from flwr_dpkmeans.kmeans.proxies.lone_proxies import (
+    LEAST_CLUSTER,
+    are_lone,
+    heard_among,
+    without_lone_rows,
+)
+from flwr_dpkmeans.kmeans.proxies.noisy_distances import (
+    MIDDLE_OF_BIN,
+    binned_square,
+    farther_if_likelier,
+    farthest_heard,
+)
+from flwr_dpkmeans.kmeans.proxies.refined_samples import samples_around, scattered
+from flwr_dpkmeans.kmeans.proxies.samples import box_samples
+from flwr_dpkmeans.kmeans.proxies.split_clusters import split_largest
+from flwr_dpkmeans.kmeans.proxies.tessellation import at_means, cell_radii, tessellation
+from flwr_dpkmeans.kmeans.proxies.variances import (
+    PRIOR_SPREAD,
+    PRIOR_VARIANCE,
+    axis_variance,
+    signal_share,
+)
+from flwr_dpkmeans.kmeans.proxies.weights import (
+    expected_rows,
+    likely_weights,
+    unheard_rows,
+)
+from flwr_dpkmeans.kmeans.public_points.weighted_lloyd import weighted_kmeans
 from flwr_dpkmeans.kmeans.residuals.likely_values import likely_counts
 from flwr_dpkmeans.kmeans.residuals.noisy_counts import adding_up, pulled_together
 from flwr_dpkmeans.kmeans.residuals.radii import next_radii
@@ -231,12 +270,10 @@ def location_round(setting: Setting) -> PlannedSum:
         mean_noise, square_noise = (
             setting.noise(block) / n for block in released.blocks
         )
-        offset = numerics.shrunk_centre(
-            released["row_sums"] * (clip / n), mean_noise * clip
-        )
+        offset = shrunk_centre(released["row_sums"] * (clip / n), mean_noise * clip)
         square = float(released["row_squares"][0]) * clip**2 / n
-        known = expected, (numerics.PRIOR_SPREAD * expected) ** 2
-        variance, _ = numerics.axis_variance(
+        known = expected, (PRIOR_SPREAD * expected) ** 2
+        variance, _ = axis_variance(
             square,
             square_noise * clip**2,
             offset,
@@ -267,7 +304,7 @@ def before_looks(
     points, and no histogram.
     """
     d = setting.n_features
-    middle, spread = np.zeros(d), math.sqrt(d * numerics.PRIOR_VARIANCE)
+    middle, spread = np.zeros(d), math.sqrt(d * PRIOR_VARIANCE)
     clip = setting.options.look_clip * spread
     if server is not None:
         # The server's radius takes in nearly all of its points, so it stands for a
@@ -283,9 +320,9 @@ def before_looks(
         SPREAD: as_length(spread),
         EXTENT: as_length(setting.farthest),
         # The root of the standard deviation of the variance along an axis.
-        SPREAD_ERROR: as_length(spread * math.sqrt(numerics.PRIOR_SPREAD / d)),
+        SPREAD_ERROR: as_length(spread * math.sqrt(PRIOR_SPREAD / d)),
         # Average counts, of how many looks, and the noise of one.
-        DISTANCES: np.zeros((3, numerics.N_DISTANCES)),
+        DISTANCES: np.zeros((3, N_DISTANCES)),
     }
 
 
@@ -295,7 +332,7 @@ def look_round(setting: Setting, index: int) -> PlannedSum:
     """
     parts = setting.parts("look", proxy_plan.look_share(setting.options))
     n, d, options = setting.public.n_units, setting.n_features, setting.options
-    edges = numerics.squared_edges(d)
+    edges = squared_edges(d)
 
     @setting.summing(parts)
     def statistic(rows: Array, state: State) -> Sequence[Array]:
@@ -307,7 +344,7 @@ def look_round(setting: Setting, index: int) -> PlannedSum:
             clip,
             1,
         )
-        return [found.sums[0], found.squares, numerics.distance_counts(rows, centre)]
+        return [found.sums[0], found.squares, distance_counts(rows, centre)]
 
     def advance(state: State, released: ReleasedSum) -> State:
         clip, spread = _length(state, CLIP), _length(state, SPREAD)
@@ -323,15 +360,15 @@ def look_round(setting: Setting, index: int) -> PlannedSum:
             # to look.
             return state.changed(**before_looks(setting))
         error = mean_noise * clip / n
-        offset = numerics.shrunk_centre(released["row_sums"] * (clip / n), error)
+        offset = shrunk_centre(released["row_sums"] * (clip / n), error)
         moved = math.sqrt(math.fsum(np.square(offset)))
         averages, looks, _ = state[DISTANCES]
         averages = round_to_grid(
             averages + (released["row_distances"] - averages) / (looks + 1.0)
         )
         noise = bin_noise / np.sqrt(looks + 1.0)
-        first = numerics.farthest_heard(averages / noise, options.heard)
-        first = numerics.farther_if_likelier(
+        first = farthest_heard(averages / noise, options.heard)
+        first = farther_if_likelier(
             first,
             averages,
             noise,
@@ -341,7 +378,7 @@ def look_round(setting: Setting, index: int) -> PlannedSum:
             float(released["row_squares"][0]) * clip**2 / n,
             square_noise * clip**2 / n,
         )
-        binned, binned_own = numerics.binned_square(
+        binned, binned_own = binned_square(
             averages[first:],
             noise[first:],
             edges[first:],
@@ -354,8 +391,8 @@ def look_round(setting: Setting, index: int) -> PlannedSum:
             square, own = binned, binned_own
         else:
             # Of rows beyond the clip bound, the mean square knows the bound only.
-            excess = np.maximum(edges[first:] - clip**2 / numerics.MIDDLE_OF_BIN, 0.0)
-            beyond, beyond_own = numerics.binned_square(
+            excess = np.maximum(edges[first:] - clip**2 / MIDDLE_OF_BIN, 0.0)
+            beyond, beyond_own = binned_square(
                 averages[first:],
                 noise[first:],
                 excess,
@@ -364,7 +401,7 @@ def look_round(setting: Setting, index: int) -> PlannedSum:
             if beyond > options.heard * beyond_own:
                 square, own = square + beyond, math.hypot(own, beyond_own)
         known = spread**2 / d, _length(state, SPREAD_ERROR) ** 4
-        variance, trusted = numerics.axis_variance(
+        variance, trusted = axis_variance(
             square,
             own,
             offset,
@@ -430,7 +467,7 @@ def covariance_round(setting: Setting) -> PlannedSum:
         if SERVER_POINTS in state.arrays:
             rows = unit_residuals(state[SERVER_POINTS] - state[CENTRE], clip)
             matrix, noise = shrink_to_server(matrix, rows, noise)
-        found = numerics.ellipsoid_of(matrix * clip**2, noise * clip**2, spread**2 / d)
+        found = ellipsoid_of(matrix * clip**2, noise * clip**2, spread**2 / d)
         start = _first_proxies if setting.plan.n_passes else without_proxies
         return start(setting, state.changed(**{SPREAD: as_length(found.spread)}), found)
 
@@ -451,7 +488,7 @@ def covariance_round(setting: Setting) -> PlannedSum:
 def _first_proxies(
     setting: Setting,
     state: State,
-    found: numerics.Ellipsoid,
+    found: Ellipsoid,
 ) -> State:
     """Spread the first proxies over the ellipsoid, and half of them over the server's
     points if there are any.
@@ -463,7 +500,7 @@ def _first_proxies(
     )
     if plan.n_components is None:
         cover = extent if plan.cover_box else None
-        samples = numerics.box_samples(
+        samples = box_samples(
             centre,
             found.variances,
             found.axes,
@@ -478,7 +515,7 @@ def _first_proxies(
         )
     else:
         leading = found.variances[: plan.n_components]
-        samples = numerics.normal_samples(leading, plan.n_proxies, generator)
+        samples = normal_samples(leading, plan.n_proxies, generator)
         reach = math.sqrt(math.fsum(leading))
         state = state.changed(
             **{
@@ -490,7 +527,7 @@ def _first_proxies(
     side = reach * plan.n_proxies ** (-1.0 / width)
     if SERVER_POINTS in state.arrays:
         known = in_proxy_space(state[SERVER_POINTS], state)
-        own = numerics.samples_around(
+        own = samples_around(
             known,
             np.ones(len(known)),
             _JITTER * side / math.sqrt(width),
@@ -510,27 +547,25 @@ def _first_proxies(
         if plan.cover_box
         else 0
     )
-    proxies = numerics.tessellation(
-        _inside(samples, state), plan.n_proxies - n_far, generator
-    )
+    proxies = tessellation(_inside(samples, state), plan.n_proxies - n_far, generator)
     radii = np.full(plan.n_proxies, float(as_length(setting.options.clip * side)[0]))
     if n_far:
         # Rows too few to be heard at their distance may still be heard at their place;
         # cells are wide there.
-        far = numerics.far_samples(
+        far = far_samples(
             centre,
             extent,
             plan.n_proxies,
             generator,
         )
-        own = numerics.outside_cube(
-            numerics.tessellation(far, n_far, generator),
+        own = outside_cube(
+            tessellation(far, n_far, generator),
             far,
             centre,
             extent,
         )
         proxies = np.concatenate([proxies, own])
-        radii[-n_far:] = np.maximum(radii[-n_far:], numerics.cell_radii(far, own))
+        radii[-n_far:] = np.maximum(radii[-n_far:], cell_radii(far, own))
     proxies = _at_known_points(proxies, state)
     if plan.n_passes > 1:
         # Deviations along the axes of the space that proxies live in, above these.
@@ -549,7 +584,7 @@ def _at_known_points(proxies: Array, state: State) -> Array:
     """
     if SERVER_POINTS not in state.arrays:
         return proxies
-    return numerics.at_means(proxies, in_proxy_space(state[SERVER_POINTS], state))
+    return at_means(proxies, in_proxy_space(state[SERVER_POINTS], state))
 
 
 def _heard_weights(
@@ -566,7 +601,7 @@ def _heard_weights(
     apart = _beyond(setting, state, proxies)
     # With one pass, a small cluster may be heard by one proxy.
     if setting.plan.n_passes > 1:
-        apart = apart | numerics.are_lone(
+        apart = apart | are_lone(
             proxies,
             counts / noise,
             state[PROXY_RADIUS],
@@ -583,9 +618,7 @@ def _heard_weights(
             proxies,
             2.0,
         )
-        weights[
-            very_far & (counts <= numerics.heard_among(int(very_far.sum())) * noise)
-        ] = 0.0
+        weights[very_far & (counts <= heard_among(int(very_far.sum())) * noise)] = 0.0
     return weights
 
 
@@ -612,7 +645,7 @@ def _likely_weights(
 ) -> Array:
     if not setting.options.weighs_likely:
         return np.maximum(counts, 0.0)
-    return numerics.likely_weights(
+    return likely_weights(
         counts,
         noise,
         setting.public.n_units,
@@ -641,7 +674,7 @@ def with_server_points(
     has_known = n_known > 0
     expected = n_known[has_known] * (setting.public.n_units / len(known))
     more = counts[has_known] - expected
-    trusted = numerics.signal_share(math.fsum(np.square(more)) / len(more), std)
+    trusted = signal_share(math.fsum(np.square(more)) / len(more), std)
     both = expected + trusted * more
     # Points that are unlike the rows may stand for none, where an average proxy's rows
     # are to be told from none.
@@ -665,7 +698,7 @@ def with_server_points(
 def without_proxies(
     setting: Setting,
     state: State,
-    found: numerics.Ellipsoid,
+    found: Ellipsoid,
 ) -> State:
     """First centroids where the budget does not suffice for proxies.
 
@@ -682,7 +715,7 @@ def without_proxies(
             seed=seed_of(state),
         )
         return _started(setting, state, truncate(centers))
-    samples = numerics.box_samples(
+    samples = box_samples(
         state[CENTRE],
         found.variances,
         found.axes,
@@ -690,9 +723,7 @@ def without_proxies(
         generator,
         cover=None,
     )
-    return _started(
-        setting, state, truncate(numerics.tessellation(samples, k, generator))
-    )
+    return _started(setting, state, truncate(tessellation(samples, k, generator)))
 
 
 def proxy_round(setting: Setting, index: int) -> PlannedSum:
@@ -760,10 +791,10 @@ def proxy_round(setting: Setting, index: int) -> PlannedSum:
             ):
                 averages, looks, noise = state[DISTANCES]
                 bins, noise = (
-                    numerics.distance_bins(moved, state[CENTRE]),
+                    distance_bins(moved, state[CENTRE]),
                     noise / np.sqrt(np.maximum(looks, 1.0)),
                 )
-                more = numerics.unheard_rows(
+                more = unheard_rows(
                     bins,
                     counts,
                     weights,
@@ -798,7 +829,7 @@ def proxy_round(setting: Setting, index: int) -> PlannedSum:
             # narrower the more there are.
             usual = n / setting.n_clusters
             widths *= np.sqrt(usual / np.maximum(weights, usual))
-            points, shares = numerics.scattered(
+            points, shares = scattered(
                 moved,
                 weights,
                 widths,
@@ -810,10 +841,10 @@ def proxy_round(setting: Setting, index: int) -> PlannedSum:
                 _inside(points, state),
                 shares,
             )
-        within = numerics.Ellipsoid(np.square(state[SHAPE][0]), state[SHAPE][1:])
+        within = Ellipsoid(np.square(state[SHAPE][0]), state[SHAPE][1:])
         # Few rows of a wide cell far away stand out together, and not in parts.
         whole = _beyond(setting, state, moved)
-        samples = numerics.samples_around(
+        samples = samples_around(
             moved,
             weights,
             widths,
@@ -822,7 +853,7 @@ def proxy_round(setting: Setting, index: int) -> PlannedSum:
             whole,
         )
         redrawn = _at_known_points(
-            numerics.tessellation(_inside(samples, state), n_proxies, generator), state
+            tessellation(_inside(samples, state), n_proxies, generator), state
         )
         # Noise may have moved one of a wide cell far away to where rows are.
         radii = np.where(
@@ -912,17 +943,13 @@ def _clustered(
         seed_of(state),
         n_features=setting.n_features,
     )
-    is_sure = (
-        setting.public.n_units >= _SURE * numerics.LEAST_CLUSTER * setting.n_clusters
-    )
+    is_sure = setting.public.n_units >= _SURE * LEAST_CLUSTER * setting.n_clusters
     # The server's own points may be centers, and a choice of k has seen all weights.
     doubts = (
         is_sure and not config.choose_n_clusters and SERVER_POINTS not in state.arrays
     )
     for _ in range(_LONE_ROUNDS if doubts else 0):
-        kept = numerics.without_lone_rows(
-            weights, nearest_centroids(proxies, centers)[0]
-        )
+        kept = without_lone_rows(weights, nearest_centroids(proxies, centers)[0])
         if np.array_equal(kept, weights):
             break
         weights = kept
@@ -1064,8 +1091,13 @@ def refinement_round(setting: Setting, index: int) -> PlannedSum:
         )
         of_steps = step_deviations(sums, likelier, **prior)
         likely_rows = likely_counts(likelier, noise_left, total)
-        cut = unheard_cut(np.resize(radii, used), d)
-        if has_excess:
+        of_clusters = np.resize(radii, used)
+        if not has_excess:
+            cut = unheard_cut(of_clusters, d)
+            noise_of_sums = np.resize(sums_noise * radii, used)
+            saturated = are_saturated(sums, likely_rows, of_clusters, noise_of_sums)
+            cut = np.where(saturated[:, None], WIDEST, cut)
+        else:
             squares_rows = likely_rows if owns else np.full(1, n, dtype=np.float64)
             mean_squares = released["residual_squares"][:used] / squares_rows
             fullness = np.resize(np.sqrt(np.maximum(mean_squares, 0.0)), used)
@@ -1237,13 +1269,13 @@ def _without_empty_clusters(
         # An average cluster is not to be told from none.
         return centroids, average
     (likely, missing), average = (
-        numerics.expected_rows(average, noise, n),
+        expected_rows(average, noise, n),
         average.copy(),
     )
     # Noise far below an average cluster hardly made the proxies believe in rows: what
     # looks empty is few rows far away.
     missing *= noise * len(centroids) > setting.options.unsure_noise * n
-    while split := numerics.split_largest(
+    while split := split_largest(
         centroids,
         likely,
         missing,

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.noise_budget import count_order
+from flwr_dpkmeans.algorithms.budget.count_norms import count_order
 from flwr_dpkmeans.data.bundled import load_server_table
 from flwr_dpkmeans.data.points import Bounds, read_ranges
 from flwr_dpkmeans.data.rows import Rows, is_large, windows
@@ -29,11 +29,12 @@ from flwr_dpkmeans.kernels.clipping import clip_rows
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kernels.projected_labels import nearest_projected
 from flwr_dpkmeans.kernels.projected_sums import sums_and_counts
-from flwr_dpkmeans.kmeans.public_points import weighted_kmeans
+from flwr_dpkmeans.kmeans.public_points.weighted_lloyd import weighted_kmeans
 from flwr_dpkmeans.kmeans.ranges.magnitudes import WIDEST_DOMAIN
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.config import RunConfig
-from flwr_dpkmeans.sums.plan import Plan, PublicPoints
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.plan_points import PublicPoints
 from flwr_dpkmeans.sums.public_facts import CLIP_BOUNDS, ServerData, ServerFacts
 from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.settings import Box

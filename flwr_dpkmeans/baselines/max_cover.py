@@ -67,7 +67,8 @@ from flwr_dpkmeans.privacy.release import (
 )
 
 _RESTARTS = 10
-_MATRIX_BITS, _POINT_BITS = 20, 16
+_MATRIX_BITS = 20
+_POINT_BITS = 16
 # A random direction sees a vector of length R as a normal variable of standard
 # deviation R / sqrt(d).
 _DEVIATIONS_IN_BOX = 3.0

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from inspect import signature
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
@@ -38,12 +38,16 @@ from flwr_dpkmeans.estimators.fitted import (
     require_rows,
     tables_in,
 )
+from flwr_dpkmeans.estimators.inputs import Answer, PartyLabels, PartyTables
 from flwr_dpkmeans.estimators.party_tables import Tables
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.results.federated import Federated
 from flwr_dpkmeans.results.values import Values
 from flwr_dpkmeans.sums.round import Array, State
+
+if TYPE_CHECKING:
+    from sklearn.utils import Tags
 
 AXES = {
     "class_prior": ("class",),
@@ -61,24 +65,24 @@ class _NaiveBayesClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     n_classes: int | None = None
     _: KW_ONLY
-    classes: Sequence[Any] | None = None
+    classes: Sequence[object] | None = None
     epsilon: float = 1.0
     delta: float | None = None
-    bounds: Any = None
+    bounds: object = None
     categories: Sequence[int] | None = None
     smoothing: float = 1.0
     noise: str = "secure"
     random_state: run_options.Seed = None
     n_examples: int | str | None = None
 
-    def __new__(cls, *_: Any, **arguments: Any) -> Self:
+    def __new__(cls, *_: object, **arguments: object) -> Self:
         """Say of an unknown argument which one is meant; all others are the fields."""
         names = cls._get_param_names()
         for name in arguments.keys() - set(names):
             raise run_options.unknown_argument(name, arguments[name], names)
         return object.__new__(cls)
 
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
+    def predict(self, X: ArrayLike) -> Answer:
         """The likeliest class of each row, (n_rows,), as `classes_` has it.
 
         Local, costs no privacy.
@@ -103,8 +107,8 @@ class _NaiveBayesClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def score(
         self,
-        X: Any,
-        y: Any,
+        X: PartyTables,
+        y: PartyLabels,
         sample_weight: ArrayLike | None = None,
     ) -> float:
         """Share of rows whose class is `y`, (n_rows,); local.
@@ -161,7 +165,7 @@ class _NaiveBayesClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             names,
         )
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         repeats = self.noise == "seeded" and self.random_state is not None
         tags.non_deterministic = not repeats
@@ -170,7 +174,7 @@ class _NaiveBayesClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def _learn(
         self,
         tables: Tables,
-        y: Any,
+        y: PartyLabels | None,
         federation: Mapping[str, object],
     ) -> Federated:
         """Learn from tables and labels.
@@ -203,7 +207,7 @@ class _NaiveBayesClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def _set_result(
         self,
         run: Federated,
-        names: NDArray[Any],
+        names: Answer,
         *,
         is_stated: bool,
     ) -> None:
@@ -232,7 +236,7 @@ class _NaiveBayesClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             assumptions = (*run.privacy.assumptions, assumption)
             self.privacy_ = replace(run.privacy, assumptions=assumptions)
 
-    def _class_names(self, y: Any) -> tuple[NDArray[Any], bool]:
+    def _class_names(self, y: PartyLabels | None) -> tuple[Answer, bool]:
         """The classes in order, and whether they were stated or are those of labels."""
         if y is None:
             raise DataError(
@@ -263,9 +267,9 @@ class _NaiveBayesClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def _table_score(
         self,
-        X: Any,
-        y: Any,
-        sample_weight: Any,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
     ) -> float:
         """Share of one table's rows."""
         index = row_labels(X)
@@ -290,7 +294,7 @@ class _NaiveBayesClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         scaled = round_to_grid(bounds.scale(points))
         return self._task.log_joint(State(self._released), scaled)
 
-    def _bounds(self, options: NaiveBayesOptions) -> Any:
+    def _bounds(self, options: NaiveBayesOptions) -> object:
         """Bounds as stated, with those that follow from the categories."""
         categories = options.categories or ()
         if not any(categories):
@@ -344,7 +348,7 @@ class DPNaiveBayes(_NaiveBayesClassifier):
     (['well', 'ill'], 'curator')
     """
 
-    def fit(self, X: ArrayLike, y: Any = None, **unknown: object) -> Self:
+    def fit(self, X: ArrayLike, y: ArrayLike | None = None, **unknown: object) -> Self:
         """Learn from the rows of a table, (n, n_features), and their classes, (n,)."""
         require_no_others(unknown)
         schema = schema_of(self.bounds)
@@ -427,8 +431,8 @@ class FederatedNaiveBayes(_NaiveBayesClassifier):
 
     def fit(
         self,
-        X: Any,
-        y: Any = None,
+        X: PartyTables,
+        y: PartyLabels | None = None,
         *,
         groups: ArrayLike | None = None,
         **unknown: object,
@@ -460,7 +464,7 @@ for _kind in (FederatedNaiveBayes, DPNaiveBayes):
     _kind.__signature__ = signature(_kind().__init__)  # type: ignore[misc]
 
 
-def _one_column(y: Any) -> Any:
+def _one_column(y: PartyLabels | None) -> PartyLabels | None:
     """Labels of one table as one column, as scikit-learn takes them."""
     n_dimensions = getattr(y, "ndim", 1)
     if n_dimensions == 2:

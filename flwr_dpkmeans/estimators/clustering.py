@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -35,6 +35,7 @@ from flwr_dpkmeans.estimators.fitted import (
     require_rows,
     tables_in,
 )
+from flwr_dpkmeans.estimators.inputs import Answer, Answers, PartyLabels, PartyTables
 from flwr_dpkmeans.estimators.party_tables import Tables
 from flwr_dpkmeans.estimators.progress_bar import progress_bar
 from flwr_dpkmeans.estimators.run_engines import ENGINES, InOnePlace, fit_in_one_place
@@ -45,6 +46,7 @@ from flwr_dpkmeans.options import (
     Auto,
     Evaluation,
     ExactEvaluation,
+    FlatOptions,
     PrivateBounds,
     PrivateCount,
 )
@@ -63,11 +65,16 @@ from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Array, Labels
 from flwr_dpkmeans.sums.settings import Box, EvaluationKind
 
+if TYPE_CHECKING:
+    import pandas as pd
+    from sklearn.utils import Tags
+
+Method = Callable[[ArrayLike], Answer]
 _OF_PARTIES = ("unit", "trust", "engine", "cohort")
 """Arguments of `FederatedKMeans` that `DPKMeans` has not."""
 
 
-def _listed(X: Any) -> Any:
+def _listed(X: PartyTables | None) -> PartyTables:
     """Tables that can be looked at again after the fit.
 
     None is refused, which would spend the budget before it fails.
@@ -86,19 +93,34 @@ class _EachParty:
     No mixin of scikit-learn wraps what it returns.
     """
 
-    def fit_predict(self, X: Any = None, y: Any = None, **fit_options: Any) -> Any:
+    fit: Callable[..., Self]
+    predict: Callable[[ArrayLike], NDArray[np.int64]]
+    transform: Callable[[ArrayLike], Array]
+    _by_table: Callable[[PartyTables, Method, Mapping[str, object]], Answers]
+
+    def fit_predict(
+        self,
+        X: PartyTables | None = None,
+        y: PartyLabels | None = None,
+        **fit_options: object,
+    ) -> Answers:
         """Fit and predict: labels of each table, listed or named as the tables are.
 
         Of one table with groups, of it.
         """
         X = _listed(X)
-        fitted: Any = self.fit(X, y, **fit_options)  # type: ignore[attr-defined]
+        fitted = self.fit(X, y, **fit_options)
         return fitted._by_table(X, fitted.predict, fit_options)
 
-    def fit_transform(self, X: Any = None, y: Any = None, **fit_options: Any) -> Any:
+    def fit_transform(
+        self,
+        X: PartyTables | None = None,
+        y: PartyLabels | None = None,
+        **fit_options: object,
+    ) -> Answers:
         """Fit and transform, as `fit_predict`."""
         X = _listed(X)
-        fitted: Any = self.fit(X, y, **fit_options)  # type: ignore[attr-defined]
+        fitted = self.fit(X, y, **fit_options)
         return fitted._by_table(X, fitted.transform, fit_options)
 
 
@@ -117,7 +139,7 @@ class PrivateClustering(
     algorithm: str | Options = run_options.DEFAULT_ALGORITHM
     epsilon: float = 1.0
     delta: float | None = None
-    bounds: Any = None
+    bounds: object = None
     noise: str = "secure"
     random_state: run_options.Seed = None
     max_iter: int | None = None
@@ -125,7 +147,7 @@ class PrivateClustering(
     n_examples: int | str | PrivateCount | None = None
     evaluation: str | Evaluation | ExactEvaluation | None = None
 
-    def __new__(cls, *_: Any, **arguments: Any) -> Self:
+    def __new__(cls, *_: object, **arguments: object) -> Self:
         """Say of an unknown argument where it has gone; all others are the fields."""
         parameters = cls._get_param_names()
         for name in arguments.keys() - set(parameters):
@@ -137,7 +159,7 @@ class PrivateClustering(
             raise run_options.unknown_argument(name, arguments[name], parameters)
         return object.__new__(cls)
 
-    def set_params(self, **params: Any) -> Self:
+    def set_params(self, **params: object) -> Self:
         """Set parameters; those of an object by names such as ``algorithm__alpha``.
 
         A nested name turns a short form into the object.
@@ -184,7 +206,7 @@ class PrivateClustering(
 
     def score(
         self,
-        X: Any,
+        X: PartyTables,
         y: object = None,
         sample_weight: None = None,
     ) -> float:
@@ -241,7 +263,7 @@ class PrivateClustering(
         """Number of columns that `transform` makes, for `get_feature_names_out`."""
         return len(self.cluster_centers_)
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.non_deterministic = self.noise != "seeded" or self.random_state is None
         tags.transformer_tags.preserves_dtype = []
@@ -250,7 +272,7 @@ class PrivateClustering(
     def _fit(
         self,
         tables: Tables,
-        y: Any,
+        y: PartyLabels | None,
     ) -> None:
         """Run the algorithm on the tables, and set what follows from its result.
 
@@ -321,7 +343,7 @@ class PrivateClustering(
         return fitted
 
     @property
-    def profile_(self) -> Any:
+    def profile_(self) -> pd.DataFrame | None:
         """What a schema's ``profile`` released, as a pandas.DataFrame of `Figure`.
 
         None without one.
@@ -331,7 +353,7 @@ class PrivateClustering(
         return as_frame(figures) if figures else None
 
     @property
-    def missing_shares_(self) -> Any:
+    def missing_shares_(self) -> pd.DataFrame | None:
         """Which share of each cluster's cells is missing, with noise.
 
         A pandas.DataFrame of `Figure`; None without a count.
@@ -344,7 +366,7 @@ class PrivateClustering(
         ]
         return as_frame(shares) if shares else None
 
-    def profile(self, X: Any) -> Any:
+    def profile(self, X: pd.DataFrame) -> pd.DataFrame:
         """Describe a data frame's rows by cluster, in all of its columns; local.
 
         The figures are those of `flwr_dpkmeans.results.profile`.
@@ -352,7 +374,7 @@ class PrivateClustering(
         check_is_fitted(self)
         return self.model_.profile(X)
 
-    def _in_box(self, X: Any) -> tuple[Array, Encoded | None]:
+    def _in_box(self, X: ArrayLike) -> tuple[Array, Encoded | None]:
         """Rows as the clustering saw them: clipped, scaled and on the grid.
 
         With what a schema made of the table.
@@ -361,7 +383,7 @@ class PrivateClustering(
         rows, encoded = ordered(self, X)
         return round_to_grid(Bounds(*self.bounds_).scale(rows)), encoded
 
-    def _run_options(self) -> dict[str, Any]:
+    def _run_options(self) -> FlatOptions:
         """Options of the run, by flat names, as the constructor took them."""
         parameters = self.get_params(deep=False)
         options = {
@@ -373,7 +395,7 @@ class PrivateClustering(
 
     def _config(
         self,
-        options: Mapping[str, Any],
+        options: FlatOptions,
         tables: Tables,
     ) -> tuple[RunConfig, Array | None]:
         """Validate the configuration of this fit, and read the server's points."""
@@ -411,7 +433,7 @@ class PrivateClustering(
 
     def _labels(
         self,
-        y: Sequence[ArrayLike] | None,
+        y: PartyLabels | None,
         tables: Tables,
         config: RunConfig,
     ) -> list[Labels] | None:
@@ -496,7 +518,7 @@ class PrivateClustering(
         name_columns(self, model.feature_names)
 
 
-def _takes_total(options: Mapping[str, Any]) -> bool:
+def _takes_total(options: FlatOptions) -> bool:
     """Whether the number of rows in all tables is public.
 
     Not at client level, where even an error would tell of a client.
@@ -531,7 +553,7 @@ def _require_clustering(algorithm: str, *, has_server_data: bool) -> None:
 
 def _history(
     report: PrivacyReport, movements: tuple[float, ...]
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     """One entry for each of the algorithm's rounds, without what discovered bounds."""
     history = []
     for entry in metrics_of(report, None, movements)["rounds"]:

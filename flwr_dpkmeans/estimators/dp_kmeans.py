@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from inspect import signature
-from typing import Any, Self
+from typing import Self
 
 from numpy.typing import ArrayLike
 
@@ -18,7 +18,9 @@ from flwr_dpkmeans.estimators.fitted import (
     require_declared,
     require_no_others,
 )
+from flwr_dpkmeans.estimators.inputs import Answer
 from flwr_dpkmeans.estimators.party_tables import Tables
+from flwr_dpkmeans.options import FlatOptions
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.round import Array
 
@@ -90,7 +92,7 @@ class DPKMeans(PrivateClustering):
 
     def _config(
         self,
-        options: Mapping[str, Any],
+        options: FlatOptions,
         tables: Tables,
     ) -> tuple[RunConfig, Array | None]:
         """Validate as for several parties.
@@ -101,7 +103,7 @@ class DPKMeans(PrivateClustering):
         require_declared(config.settings.n_examples, tables.total)
         return config, points
 
-    def _run_options(self) -> dict[str, Any]:
+    def _run_options(self) -> FlatOptions:
         """Name options as the same run of several parties does."""
         options = super()._run_options()
         if options["algorithm"] in tuple(NOT_FEDERATED):
@@ -111,9 +113,9 @@ class DPKMeans(PrivateClustering):
     def _by_table(
         self,
         X: ArrayLike,
-        method: Callable[[ArrayLike], Array],
+        method: Callable[[ArrayLike], Answer],
         fit_options: Mapping[str, object],
-    ) -> Array:
+    ) -> Answer:
         """Apply a method to the one table."""
         return method(X)
 

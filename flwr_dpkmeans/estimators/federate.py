@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from flwr_dpkmeans.errors import (
     InputWarning,
     warn,
 )
+from flwr_dpkmeans.estimators.inputs import PartyLabels
 from flwr_dpkmeans.estimators.party_tables import Tables
 from flwr_dpkmeans.estimators.run_engines import ENGINES
 from flwr_dpkmeans.options import PrivateBounds
@@ -93,7 +94,7 @@ def federate_tables(
     task: str | Task,
     tables: Tables,
     bounds: object,
-    labels: Sequence[ArrayLike] | Mapping[object, ArrayLike] | ArrayLike | None = None,
+    labels: PartyLabels | None = None,
     *,
     class_names: Sequence[object] | None = None,
     engine: str = "inprocess",
@@ -150,7 +151,7 @@ def federate_tables(
 
 
 def _require_public_bounds(bounds: object, schema: Schema | None) -> None:
-    """Refuse bounds that are to be found privately, which no task but clusterings does."""
+    """Refuse bounds that are to be found privately: only clusterings do that."""
     has_private_scale = schema is not None and bool(schema.standard_columns)
     if bounds is None:
         what = "no bounds were given"

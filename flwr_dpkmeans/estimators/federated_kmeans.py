@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,11 +20,11 @@ from flwr_dpkmeans.data.schema import schema_of
 from flwr_dpkmeans.errors import ConfigurationError, InputWarning, warn
 from flwr_dpkmeans.estimators.clustering import PrivateClustering
 from flwr_dpkmeans.estimators.fitted import n_rows_of, require_no_others
+from flwr_dpkmeans.estimators.inputs import Answer, Answers, PartyLabels, PartyTables
 from flwr_dpkmeans.estimators.party_tables import Tables
 from flwr_dpkmeans.estimators.run_engines import ENGINES
-from flwr_dpkmeans.options import ClientLevel, Cohort
+from flwr_dpkmeans.options import ClientLevel, Cohort, FlatOptions
 from flwr_dpkmeans.results.run_result import ClusterChoice
-from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.settings import Settings
 
 if TYPE_CHECKING:
@@ -182,8 +182,8 @@ class FederatedKMeans(PrivateClustering):
 
     def fit(
         self,
-        X: Any = None,
-        y: Any = None,
+        X: PartyTables | None = None,
+        y: PartyLabels | None = None,
         *,
         groups: ArrayLike | None = None,
         clients: Callable[[int], ArrayLike] | None = None,
@@ -283,7 +283,7 @@ class FederatedKMeans(PrivateClustering):
         costs = curve * (squared_unit(config.settings.bounds) or 1.0)
         return ClusterChoice(len(run.state.centroids), costs, run.privacy)
 
-    def _choice_options(self, max_clusters: int | None) -> dict[str, Any]:
+    def _choice_options(self, max_clusters: int | None) -> FlatOptions:
         """Options of the run that chooses k, by flat names."""
         options = self._run_options()
         if options["algorithm"] != "feddp_kmeans":
@@ -371,22 +371,26 @@ class FederatedKMeans(PrivateClustering):
 
     def _by_table(
         self,
-        X: Any,
-        method: Callable[[ArrayLike], Array],
+        X: PartyTables,
+        method: Callable[[ArrayLike], Answer],
         fit_options: Mapping[str, object],
-    ) -> Array | list[Array] | dict[str, Array]:
+    ) -> Answers:
         """Apply a method to each party's table, or to the one that groups divide."""
         if fit_options.get("groups") is not None:
             return method(X)
-        tables = X if isinstance(X, Mapping) else dict(enumerate(X))
-        answers: dict[Any, Array] = {
-            name: method(table) for name, table in tables.items() if n_rows_of(table)
-        }
+        tables = list(X.values()) if isinstance(X, Mapping) else list(X)
+        answers_of_tables = {}
+        for index, table in enumerate(tables):
+            if n_rows_of(table):
+                answers_of_tables[index] = method(table)
         # A party may have no rows, to which no method is applied; others have some, or
         # there had been no fit.
-        empty = next(iter(answers.values()))[:0]
-        answers = {name: answers.get(name, empty) for name in tables}
-        return answers if isinstance(X, Mapping) else list(answers.values())
+        first = next(iter(answers_of_tables.values()))
+        empty = first[:0]
+        answers = [answers_of_tables.get(index, empty) for index in range(len(tables))]
+        if isinstance(X, Mapping):
+            return dict(zip(X, answers, strict=True))
+        return answers
 
 
 # What editors show: the fields, not what `__new__` takes.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
 from flwr_dpkmeans.data.points import (
@@ -15,8 +16,9 @@ from flwr_dpkmeans.data.points import (
     require_same_labels,
     validate_columns,
 )
-from flwr_dpkmeans.data.schema import Encoded
+from flwr_dpkmeans.data.schema import Encoded, Schema
 from flwr_dpkmeans.errors import ConfigurationError, DataError, frames_to_caller
+from flwr_dpkmeans.estimators.inputs import PartyTables
 from flwr_dpkmeans.sums.checks.plausible import DECLARED_ROOM
 from flwr_dpkmeans.sums.round import Array
 
@@ -24,7 +26,16 @@ CURATED = {"unit": "record", "trust": "curator", "masking": False, "max_retries"
 """Settings of a run over one table."""
 
 
-def tables_in(X: Any) -> list[Any] | None:
+class FittedModel(Protocol):
+    """What an estimator has after its fit."""
+
+    schema_: Schema | None
+    n_features_in_: int
+    _columns: tuple[object, ...]
+    """Of the columns of frames, also where they are no names."""
+
+
+def tables_in(X: PartyTables) -> list[ArrayLike] | None:
     """The parties' tables in memory, from a list or by name; None of one table."""
     tables = list(X.values()) if isinstance(X, Mapping) else X
     if not isinstance(tables, list | tuple) or not tables:
@@ -40,14 +51,14 @@ def name_columns(model: BaseEstimator, names: tuple[str, ...]) -> None:
         del model.feature_names_in_
 
 
-def lacks_names(model: Any, X: Any) -> bool:
+def lacks_names(model: object, X: ArrayLike) -> bool:
     """Whether either a table or the fit has names of columns, and the other none."""
     return bool(frame_columns(X)) != hasattr(model, "feature_names_in_")
 
 
 def ordered(
-    model: Any,
-    X: Any,
+    model: FittedModel,
+    X: ArrayLike,
     *,
     quiet: bool = False,
 ) -> tuple[Array, Encoded | None]:
@@ -87,7 +98,7 @@ def ordered(
     return points, None
 
 
-def n_rows_of(X: Any) -> int:
+def n_rows_of(X: object) -> int:
     """Rows of a table as its own kind counts them; 1 where that is not known."""
     shape = getattr(X, "shape", None)
     if shape:
@@ -95,7 +106,7 @@ def n_rows_of(X: Any) -> int:
     return len(X) if hasattr(X, "__len__") else 1
 
 
-def require_rows(X: Any) -> None:
+def require_rows(X: object) -> None:
     """Refuse a table without rows, as scikit-learn's estimators do."""
     if n_rows_of(X) == 0:
         raise DataError(

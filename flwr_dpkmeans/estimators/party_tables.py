@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,6 +26,7 @@ from flwr_dpkmeans.data.points import (
 from flwr_dpkmeans.data.row_labels import in_order_of, row_labels
 from flwr_dpkmeans.data.schema import Encoded, Schema
 from flwr_dpkmeans.errors import ConfigurationError, DataError, require_whole
+from flwr_dpkmeans.estimators.inputs import PartyTables
 from flwr_dpkmeans.estimators.made_tables import MadeTables
 from flwr_dpkmeans.estimators.party_checks import (
     check_of_party,
@@ -34,7 +35,7 @@ from flwr_dpkmeans.estimators.party_checks import (
 )
 from flwr_dpkmeans.estimators.schema_cautions import schema_cautions
 from flwr_dpkmeans.kernels.blocks import row_blocks
-from flwr_dpkmeans.options import build_config
+from flwr_dpkmeans.options import FlatOptions, build_config
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.plan import MAX_CLIENTS
 from flwr_dpkmeans.sums.round import Array, Labels
@@ -87,7 +88,7 @@ class Tables:
     @classmethod
     def of(
         cls,
-        X: Any,
+        X: PartyTables,
         argument: str = "X",
         groups: ArrayLike | None = None,
         schema: Schema | None = None,
@@ -363,7 +364,7 @@ class Tables:
 
     def run(
         self,
-        options: Mapping[str, Any],
+        options: FlatOptions,
         server_data: ArrayLike | None = None,
     ) -> tuple[RunConfig, Array | None]:
         """The run over these tables that flat options describe, and the server's

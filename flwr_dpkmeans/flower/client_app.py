@@ -21,9 +21,8 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from numpy.typing import ArrayLike
 
-from flwr_dpkmeans import algorithms as algorithms  # offers every task by name
+import flwr_dpkmeans.algorithms  # noqa: F401  (offers every task by name)
 from flwr_dpkmeans.data.schema import Encoded
-from flwr_dpkmeans.flower.client.clean_rows import client_of
 from flwr_dpkmeans.flower.client.node_table import load_client
 from flwr_dpkmeans.flower.client.result_folders import output_folder
 from flwr_dpkmeans.flower.client.wrapped import Held
@@ -61,11 +60,11 @@ def client_app(
 
     def load(_: Message, context: Context) -> Any:
         data = load_data(context)
-        return (
-            data
-            if isinstance(data, KMeansClient)
-            else client_of(data, output_folder(context))
-        )
+        if isinstance(data, KMeansClient):
+            return data
+        from flwr_dpkmeans.flower.client.clean_rows import client_of
+
+        return client_of(data, output_folder(context))
 
     def serve(message: Message, context: Context) -> Message:
         return mod.answer(

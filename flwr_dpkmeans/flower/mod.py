@@ -24,7 +24,6 @@ from flwr_dpkmeans.flower.client.node_config import (
     stream_number,
 )
 from flwr_dpkmeans.flower.client.wrapped import NextCall, Wrapped
-from flwr_dpkmeans.flower.client.wrapped_app import WrappedApp
 from flwr_dpkmeans.flower.messages.client_memory import recall, remember
 from flwr_dpkmeans.flower.messages.message_records import RECORD, content_of, packet_of
 from flwr_dpkmeans.flower.messages.message_sizes import log_size
@@ -84,9 +83,10 @@ class SecureAggregation:
         anybody's.
 
     Notes
-    ----- Exceptions never reach Flower, which would send their text to the server: the
-    reply carries a fixed code and a sentence of public values, and the detail stays in
-    the client's log.
+    -----
+    Exceptions never reach Flower, which would send their text to the server: the reply
+    carries a fixed code and a sentence of public values, and the detail stays in the
+    client's log.
     """
 
     def __init__(
@@ -217,9 +217,3 @@ class SecureAggregation:
 
 secure_aggregation_mod = SecureAggregation(show_logs=show_node_logs)
 """The mod with settings, and a log, as the node's configuration says."""
-
-secure_sum_mod = SecureAggregation(show_logs=show_node_logs, wrapped=WrappedApp)
-"""The same around any app whose answers are to be summed.
-
-See `flwr_dpkmeans.SecureSum`.
-"""

@@ -22,6 +22,8 @@ from flwr_dpkmeans.kernels.label_sums import add_by_label
 from flwr_dpkmeans.kernels.vectors import as_column, as_floats
 
 _SMALLEST_RADIUS = 2.0**-16
+# width of the box in one column: a flag's rows lie so far apart, so a shell ends there
+_COLUMN = 2.0
 # what the first shell adds to a mean where it is to be added, in radii, shared by columns
 _SURE_CUT = 0.1
 # the same where it is only unsure, for a cluster that reaches far beyond its radius
@@ -60,14 +62,27 @@ def shell_lengths(
     Returns
     -------
     ndarray, (k, n_shells)
-        From the radius on, each longer than the last by one factor.
+        From the radius on, growing by factors; one ends at a column's width.
     """
     clipped = np.clip(radii, _SMALLEST_RADIUS, farthest)
     first = as_column(clipped)
     n_steps = max(1, n_shells - 1)
-    exponents = np.arange(n_shells) / n_steps
-    growth = (farthest / first) ** exponents
-    lengths: FloatArray = first * growth
+    steps = np.arange(n_shells)
+    lengths: FloatArray
+    if farthest <= _COLUMN or n_shells < 3:
+        exponents = steps / n_steps
+        lengths = first * (farthest / first) ** exponents
+    else:
+        # In logarithms, shells up to a column's width are about as long as those beyond
+        # it, and there is at least one of each.
+        near = np.minimum(first, _COLUMN)
+        share = np.log(_COLUMN / near) / np.log(farthest / near)
+        n_near = np.clip(np.round(n_steps * share), 1, n_steps - 1)
+        up_to_column = np.minimum(steps / n_near, 1.0)
+        beyond_column = np.maximum(steps - n_near, 0.0) / (n_steps - n_near)
+        lengths = near * (_COLUMN / near) ** up_to_column
+        lengths = lengths * (farthest / _COLUMN) ** beyond_column
+        lengths = np.maximum(lengths, first)
     lengths[:, -1] = farthest
     return lengths
 

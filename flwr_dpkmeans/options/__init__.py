@@ -13,7 +13,7 @@ from __future__ import annotations
 from flwr_dpkmeans.options.clusterings import clustering_names
 from flwr_dpkmeans.options.clusters import resolve_n_clusters
 from flwr_dpkmeans.options.configuration import build_config, parse_config, read_config
-from flwr_dpkmeans.options.flat import flat_options
+from flwr_dpkmeans.options.flat import FlatOptions, flat_options
 from flwr_dpkmeans.options.group import Group, parameters_of
 from flwr_dpkmeans.options.groups import GROUPS, in_objects, object_of, objects_options
 from flwr_dpkmeans.options.kinds import DEFAULT_ALGORITHM, task_kind
@@ -39,6 +39,7 @@ __all__ = [
     "Cohort",
     "Evaluation",
     "ExactEvaluation",
+    "FlatOptions",
     "Group",
     "PrivateBounds",
     "PrivateCount",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, NoReturn, TypeVar
 
 from flwr_dpkmeans import foreign_names
@@ -16,6 +16,7 @@ from flwr_dpkmeans.errors import (
 from flwr_dpkmeans.options.catalogue import catalogue
 from flwr_dpkmeans.options.clusterings import names_of
 from flwr_dpkmeans.options.clusters import resolve_n_clusters
+from flwr_dpkmeans.options.flat import FlatOptions
 from flwr_dpkmeans.options.group import FlatValues
 from flwr_dpkmeans.options.kinds import DEFAULT_ALGORITHM, task_kind
 from flwr_dpkmeans.options.of_schema import schema_settings
@@ -118,7 +119,7 @@ def read_config(*, has_server_data: bool = False, **values: Any) -> RunConfig:
 
 
 def build_config(
-    options: Mapping[str, Any],
+    options: FlatOptions,
     box: Bounds,
     *,
     has_server_data: bool,

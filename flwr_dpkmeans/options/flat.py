@@ -14,8 +14,11 @@ from flwr_dpkmeans.options.kinds import kinds_of_task
 from flwr_dpkmeans.options.seeds import seed_of
 from flwr_dpkmeans.sums.option_rules import Options
 
+FlatOptions = dict[str, Any]
+"""Options of a run by their flat names, not yet read and checked."""
 
-def flat_options(arguments: Mapping[str, object]) -> dict[str, Any]:
+
+def flat_options(arguments: Mapping[str, object]) -> FlatOptions:
     """Turn arguments, some of which may be objects, into flat names and plain values.
 
     Raises a ConfigurationError if an object is given for an argument that it is no

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from flwr_dpkmeans.options.catalogue import catalogue
+from flwr_dpkmeans.options.flat import FlatOptions
 from flwr_dpkmeans.options.kinds import kinds_of_task
 
 
@@ -35,7 +35,7 @@ def own_options(
     values: Mapping[str, object],
     name: str,
     compared: Iterable[str],
-) -> dict[str, Any]:
+) -> FlatOptions:
     """What one of several compared algorithms gets of options that are given to all.
 
     None that only others have.

@@ -16,7 +16,10 @@ from flwr_dpkmeans.secagg.roster import mask_degree
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.settings import Dropout
 
-AGREEMENT, WORD, ADDITION, MESSAGE = 31e-6, 8e-9, 0.15e-9, 28e-6
+AGREEMENT = 31e-6
+WORD = 8e-9
+ADDITION = 0.15e-9
+MESSAGE = 28e-6
 """Seconds of one core: an X25519 agreement, a word of a mask, one that a server adds, a
 message with its reply through Flower's objects.
 """

@@ -47,10 +47,14 @@ START_UP_SECONDS = 20.0
 """From `flwr run` to the first message, with the app's dependencies installed."""
 # Bytes around the numbers in each of the six messages as Flower serialises their
 # content, measured in process.
-_PLAN_REQUEST, _KEYS_REPLY = 280, 380
-_ROSTER_REQUEST, _ROSTER_MEMBER = 250, 40
-_SUM_REQUEST, _SUM_REPLY = 772, 773
-_FINISH_REQUEST, _FINISH_REPLY = 749, 249
+_PLAN_REQUEST = 280
+_KEYS_REPLY = 380
+_ROSTER_REQUEST = 250
+_ROSTER_MEMBER = 40
+_SUM_REQUEST = 772
+_SUM_REPLY = 773
+_FINISH_REQUEST = 749
+_FINISH_REPLY = 249
 _BOX = 80
 _BYTES_PER_ENTRY = 8
 

@@ -341,7 +341,11 @@ def numerical_epsilon(totals: Totals, delta: float) -> float:
     cheapest = _lowest_point(cost, epsilon, highest)
     if cost(cheapest) > delta:
         return math.inf
-    return smallest_true(lambda trial: cost(trial) <= delta, epsilon, cheapest)
+
+    def is_within(trial: float) -> bool:
+        return cost(trial) <= delta
+
+    return smallest_true(is_within, epsilon, cheapest)
 
 
 def losses_of(totals: Totals) -> losses.NumericalLosses | None:

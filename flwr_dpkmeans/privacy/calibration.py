@@ -210,7 +210,8 @@ def _first_below(excess: Callable[[int], float], low: int, high: int) -> int:
     """
     bracket = Bracket(excess, low, high)
     n_slow = 0
-    while (width := bracket.high - bracket.low) > 1:
+    while bracket.high - bracket.low > 1:
+        width = bracket.high - bracket.low
         index = (bracket.low + bracket.high) // 2
         if n_slow < _MOST_SLOW:
             index = round(bracket.secant())

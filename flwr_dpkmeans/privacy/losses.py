@@ -10,12 +10,15 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.privacy.mixtures import on_grid, responses
+
+if TYPE_CHECKING:
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 FFT_NOISE = 1e-13
 """Part of delta that is set aside for rounding.
@@ -42,7 +45,7 @@ class NumericalLosses:
     What its transforms round off comes on top here.
     """
 
-    distribution: Any
+    distribution: PrivacyLossDistribution
 
     def delta(self, epsilon: float) -> float:
         """Return delta at an epsilon."""
@@ -154,7 +157,7 @@ def _sampled_width(mu: float, rate: float) -> float:
     return 2.0 * above + below
 
 
-def randomized_response(epsilon: float, step: float) -> Any:
+def randomized_response(epsilon: float, step: float) -> PrivacyLossDistribution:
     """Return the loss distribution of the worst mechanism of pure epsilon.
 
     Each loss is split over two grid points.

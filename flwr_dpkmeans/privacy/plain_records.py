@@ -7,20 +7,28 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+PlainRecord = dict[str, Any]
+"""A record as JSON has it: plain values, lists and mappings, by the names of fields."""
 _COSTS = ("epsilon", "epsilon_worst_case")
 """What may be infinite, as nothing else is."""
 
 
-def plain_record(record: Any) -> dict[str, Any]:
+def plain_record(record: object) -> PlainRecord:
     """Return a record's fields as plain values, those of records in it as well."""
     text = json.dumps(vars(record), default=vars)
-    without_infinity = {"Infinity": None}.__getitem__
-    return dict(json.loads(text, parse_constant=without_infinity))
+    plain: PlainRecord = json.loads(text, parse_constant=_without_infinity)
+    return plain
 
 
-def restore_record(values: Mapping[str, Any]) -> dict[str, Any]:
+def _without_infinity(constant: str) -> None:
+    """Read an infinite cost as None; a value that is not a number is a `KeyError`."""
+    if constant != "Infinity":
+        raise KeyError(constant)
+
+
+def restore_record(values: Mapping[str, object]) -> PlainRecord:
     """Undo `plain_record`, but for records in it."""
-    restored: dict[str, Any] = {}
+    restored: PlainRecord = {}
     for name, value in values.items():
         if isinstance(value, list):
             restored[name] = tuple(value)

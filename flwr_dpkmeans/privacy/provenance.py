@@ -5,15 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
-from flwr_dpkmeans.privacy.plain_records import plain_record, restore_record
+from flwr_dpkmeans.privacy.plain_records import (
+    PlainRecord,
+    plain_record,
+    restore_record,
+)
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _LIBRARIES = (
@@ -62,9 +64,18 @@ class Provenance:
 
     @classmethod
     def of(
-        cls, run_id: int, party: str, plan_digest: bytes, **facts: Any
+        cls,
+        run_id: int,
+        party: str,
+        plan_digest: bytes,
+        *,
+        columns_digest: str = "",
+        data_id: str = "",
+        started: str = "",
+        app_hash: str = "",
+        cohort: tuple[str, ...] = (),
     ) -> Provenance:
-        """Say what this process can at the end of a run; `facts` are further fields."""
+        """Say what this process can at the end of a run; see `Provenance`."""
         return cls(
             run_id=str(run_id),
             party=party,
@@ -72,17 +83,21 @@ class Provenance:
             sources_hash=sources_hash(),
             versions=versions(),
             finished=utc_now(),
-            **facts,
+            columns_digest=columns_digest,
+            data_id=data_id,
+            started=started,
+            app_hash=app_hash,
+            cohort=cohort,
         )
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Provenance:
+    def from_dict(cls, values: PlainRecord) -> Provenance:
         """Undo `to_dict`; what this version does not know is left out."""
         restored = restore_record(values)
         names = {item.name for item in fields(cls)}
         return cls(**{name: restored[name] for name in names & restored.keys()})
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> PlainRecord:
         """Return plain values with stable keys."""
         return plain_record(self)
 

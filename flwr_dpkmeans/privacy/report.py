@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import Any
 
-from flwr_dpkmeans.privacy.plain_records import plain_record, restore_record
+from flwr_dpkmeans.privacy.plain_records import (
+    PlainRecord,
+    plain_record,
+    restore_record,
+)
 from flwr_dpkmeans.privacy.provenance import Provenance
 from flwr_dpkmeans.privacy.sentences import report_sentence
 
@@ -127,7 +130,7 @@ class PrivacyReport:
     provenance: Provenance | None = field(default=None, compare=False)
     """Where the report comes from; reports are equal whatever it says."""
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> PlainRecord:
         """Return plain values with stable keys.
 
         An infinite epsilon becomes None, which JSON can hold.
@@ -135,7 +138,7 @@ class PrivacyReport:
         return plain_record(self)
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> PrivacyReport:
+    def from_dict(cls, values: PlainRecord) -> PrivacyReport:
         """Undo `to_dict`."""
         lines = []
         for line in values["releases"]:

@@ -46,11 +46,7 @@ class RecoveryGraph:
     1 - 2^-40.
     """
 
-    def fewest_open(
-        self,
-        n_clients: int,
-        max_silent: int,
-    ) -> int:
+    def fewest_open(self, n_clients: int, max_silent: int) -> int:
         """Bound the clients in a sum that a server can open, whatever it tells whom.
 
         Where everybody neighbours everybody, all were told of the same survivors.
@@ -72,10 +68,13 @@ class RecoveryGraph:
         if self.certain:
             return n_clients
         half = self.degree // 2
-        # w and x of the proof, in units of 1 / scale: all numbers are whole there.
+        # The proof's w and x are fractions; times this, all numbers are whole.
         scale = 4 * max(1, half - 1)
+        # w: how far tickets fall short at most, for each place in a gap.
         short_per_place = max(scale, half**2)
-        short_of_long_gap = half**2 * scale - short_per_place * (2 * half - 1)
+        # x: how much farther they do in the one gap that may be long.
+        longest_gap = 2 * half - 1
+        short_of_long_gap = half**2 * scale - short_per_place * longest_gap
         nearby = (self.degree + 1) * scale
         needed = (self.threshold + 1) * scale
         surplus = (
@@ -109,7 +108,8 @@ def recovery_graph(n_clients: int, max_silent: int) -> RecoveryGraph:
             f" {SMALLEST_COHORT}: choose dropout='retry'."
         )
     n_others = n_clients - 1
-    max_silent = min(max(max_silent, 0), n_others)
+    max_silent = max(max_silent, 0)
+    max_silent = min(max_silent, n_others)
     if n_clients > ALL_PAIRS_UP_TO:
         # On a smaller circle halves meet on its other side, and nothing says that one
         # sum at most can be read.
@@ -137,18 +137,10 @@ def sparse_graph(
     n_neighbourhoods = n_clients
     n_pairs_of_halves = comb(n_clients, 2)
     n_unsafe = n_neighbourhoods + n_pairs_of_halves
-    colluding = rarely_exceeded(
-        n_clients,
-        max_silent,
-        degree,
-        n_unsafe << PRIVACY_BITS,
-    )
-    silent = rarely_exceeded(
-        n_clients,
-        max_silent,
-        degree,
-        n_neighbourhoods << LIVENESS_BITS,
-    )
+    privacy_odds = n_unsafe * 2**PRIVACY_BITS
+    liveness_odds = n_neighbourhoods * 2**LIVENESS_BITS
+    colluding = rarely_exceeded(n_clients, max_silent, degree, privacy_odds)
+    silent = rarely_exceeded(n_clients, max_silent, degree, liveness_odds)
     threshold = (degree + colluding) // 2 + 1
     if degree - silent < threshold:
         return None

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
-from typing import Any, ClassVar, NoReturn, Self, TypeVar
+from typing import ClassVar, NoReturn, Self, TypeVar
 
 from flwr_dpkmeans.errors import LocalMisuseError, ProtocolError
 from flwr_dpkmeans.secagg import blinding, ciphers, keys, messages
@@ -24,7 +24,6 @@ from flwr_dpkmeans.secagg.ciphers import AttemptId
 from flwr_dpkmeans.secagg.ring import (
     AggregateVector,
     FixedPointVector,
-    MaskedVector,
     Ring,
 )
 from flwr_dpkmeans.secagg.roster import Roster, transcript_of
@@ -32,7 +31,7 @@ from flwr_dpkmeans.secagg.roster import Roster, transcript_of
 _State = TypeVar("_State")
 
 
-def changed(state: _State, **values: Any) -> _State:
+def changed(state: _State, **values: object) -> _State:
     """Copy a state with some fields changed, for classes that have only their fields.
 
     `dataclasses.replace` in a tenth of its time.
@@ -125,6 +124,11 @@ class Party(ABC):
         return keys.public_key_of(self.private_key)
 
     @property
+    def threshold(self) -> int:
+        """Key shares that give a key back; 0 in runs that share none."""
+        return 0
+
+    @property
     def announced(self) -> Roster | None:
         """The first roster of the run, or one that followed from it.
 
@@ -142,8 +146,10 @@ class Party(ABC):
 
     # -- key shares, which only `secagg.recover` has
 
-    def share(self, request: messages.ShareRequest) -> tuple[Any, messages.ShareReply]:
-        """Share the keys of all aggregations; the new state is a `Recover`."""
+    def share(
+        self, request: messages.ShareRequest
+    ) -> tuple[Party, messages.ShareReply]:
+        """Share the keys of all aggregations."""
         self._refuse_shares()
 
     def unmask(
@@ -295,10 +301,11 @@ class Party(ABC):
             )
         tag = self.tag(*attempt_id, state_digest)
         reply = messages.SumReply(
-            *attempt_id,
-            MaskedVector(values),
-            tag,
-            boxes,
+            round_index=request.round_index,
+            attempt=request.attempt,
+            masked=messages.MaskedVector(values),
+            tag=tag,
+            boxes=boxes,
         )
         answered = changed(masked, phase=self._ANSWERED, transcript=transcript)
         return answered, reply

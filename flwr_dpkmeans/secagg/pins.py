@@ -74,14 +74,7 @@ def require_pinned(
                 " this client's policy does not pin: ask its owner for the key on"
                 " another way than through the server before you pin it."
             )
-        _require_signed(
-            node,
-            key,
-            credential,
-            run_id,
-            plan_digest,
-            pinned,
-        )
+        _require_signed(node, key, credential, run_id, plan_digest, pinned)
         if identity in node_of_identity:
             # Against one party that stands for several, and so alone around a victim.
             who = name_of(identity, pinned)
@@ -157,14 +150,14 @@ def require_known_peers(
     run_id : int
         The run, which is part of the marks.
     """
-    mark_of = {
-        node: pin_mark(credential.identity, run_id)
-        for node, credential in credentials.items()
-        if credential is not None
-    }
+    mark_of = {}
+    for node, credential in credentials.items():
+        if credential is not None:
+            mark_of[node] = pin_mark(credential.identity, run_id)
     for node, pinned_marks in marks.items():
         for peer, credential in credentials.items():
-            if peer == node or mark_of.get(peer) in pinned_marks:
+            is_pinned = mark_of.get(peer) in pinned_marks
+            if peer == node or is_pinned:
                 continue
             if credential is None:
                 lack = "signed nothing"

@@ -100,6 +100,11 @@ class Recover(Party):
         return graph.recovery_graph(n_sharers, self.max_silent)
 
     @property
+    def threshold(self) -> int:
+        """See `Party.threshold`."""
+        return self.graph.threshold
+
+    @property
     def neighbours(self) -> NodeIds:
         """Nodes that hold this client's shares and mask with it."""
         return self.sharers.circle(self.node_id, self.graph.degree)
@@ -169,45 +174,40 @@ class Recover(Party):
     def _shared_out(self) -> tuple[Recover, messages.ShareReply]:
         """Seal shares of all keys for the neighbours, and a group key for everybody."""
         neighbours = self.neighbours
-        others = self.sharers.others_than(self.node_id) if self.own_group_key else ()
-        recipients = others if others else neighbours
-        pair_keys = self._agreed_keys(self.sharers, recipients, {})
+        peers = neighbours
+        if self.own_group_key:
+            # Everybody else, the neighbours among them.
+            peers = self.sharers.others_than(self.node_id)
+        pair_keys = self._agreed_keys(self.sharers, peers, {})
 
         slot_keys = [self.slot_keys(index) for index in range(self.slots.number)]
         seeds = [slot.self_seed for slot in slot_keys]
-        privates = [slot.private_key for slot in slot_keys]
-        public_keys = b"".join([keys.public_key_of(key) for key in privates])
-        commitments = b"".join([keys.digest("self mask", seed) for seed in seeds])
+        private_keys = [slot.private_key for slot in slot_keys]
+        public_keys = [keys.public_key_of(key) for key in private_keys]
+        commitments = [keys.digest("self mask", seed) for seed in seeds]
 
-        secrets = b"".join(seeds + privates)
-        shares = shamir.share(secrets, len(neighbours), self.graph.threshold)
+        secrets = b"".join(seeds + private_keys)
+        shares = shamir.share(secrets, len(neighbours), self.threshold)
         boxes = {}
         for peer, peer_share in zip(neighbours, shares, strict=True):
-            content = peer_share + public_keys
-            boxes[peer] = self._seal(
-                pair_keys[peer],
-                "shares",
-                peer,
-                content,
-            )
+            content = peer_share + b"".join(public_keys)
+            boxes[peer] = self._seal(pair_keys[peer], "shares", peer, content)
         group_boxes = {}
-        for peer in others:
-            group_key = self.own_group_key
-            group_boxes[peer] = self._seal(
-                pair_keys[peer],
-                "box",
-                peer,
-                group_key,
-            )
+        if self.own_group_key:
+            for peer in peers:
+                pair_key = pair_keys[peer]
+                group_boxes[peer] = self._seal(
+                    pair_key, "box", peer, self.own_group_key
+                )
 
-        agreed = tuple([(peer, pair_keys[peer]) for peer in neighbours])
         reply = messages.ShareReply(
-            public_keys,
-            commitments,
-            boxes,
-            group_boxes,
+            public_keys=b"".join(public_keys),
+            commitments=b"".join(commitments),
+            boxes=boxes,
+            group_boxes=group_boxes,
         )
-        return changed(self, pair_keys=agreed), reply
+        of_neighbours = [(peer, pair_keys[peer]) for peer in neighbours]
+        return changed(self, pair_keys=tuple(of_neighbours)), reply
 
     # -- one vector
 
@@ -331,13 +331,7 @@ class Recover(Party):
         for author in other_authors:
             box = request.group_boxes[author]
             pair_key = pair_keys[author]
-            group_keys[author] = self._open(
-                pair_key,
-                "box",
-                author,
-                box,
-                KEY_BYTES,
-            )
+            group_keys[author] = self._open(pair_key, "box", author, box, KEY_BYTES)
         return opened._with_group_keys(group_keys, self.sharers)
 
     def _with_shares(
@@ -346,23 +340,18 @@ class Recover(Party):
         pair_keys: Mapping[int, bytes],
     ) -> Recover:
         """Open the neighbours' boxes: shares of their keys, and their public keys."""
-        public_bytes = KEY_BYTES * self.slots.number
-        share_bytes = 2 * public_bytes
+        n_public_bytes = KEY_BYTES * self.slots.number
+        # Of a self-mask seed and of a private key for each aggregation.
+        n_share_bytes = 2 * n_public_bytes
+        n_bytes = n_share_bytes + n_public_bytes
         held_shares = []
         peer_keys = []
         ticket_keys = []
         for peer in self.present_neighbours:
             pair_key = pair_keys[peer]
-            length = share_bytes + public_bytes
-            content = self._open(
-                pair_key,
-                "shares",
-                peer,
-                boxes[peer],
-                length,
-            )
-            held_shares.append((peer, content[:share_bytes]))
-            peer_keys.append((peer, content[share_bytes:]))
+            content = self._open(pair_key, "shares", peer, boxes[peer], n_bytes)
+            held_shares.append((peer, content[:n_share_bytes]))
+            peer_keys.append((peer, content[n_share_bytes:]))
             ticket_keys.append((peer, keys.derive_key(pair_key, "agreement")))
         return changed(
             self,
@@ -398,10 +387,7 @@ class Recover(Party):
         peer_keys = dict(self.peer_keys)
         public_keys = {peer: piece(peer_keys[peer], index) for peer in peers}
         pair_keys = keys.agree_pair_keys(
-            slot.private_key,
-            public_keys,
-            self.run_id,
-            self.node_id,
+            slot.private_key, public_keys, self.run_id, self.node_id
         )
         for peer, pair_key in pair_keys.items():
             values += agreement.pair_mask(
@@ -416,12 +402,8 @@ class Recover(Party):
         ticket_keys = dict(self.ticket_keys)
         tickets = {}
         for peer in peers:
-            key = ticket_keys[peer]
             tickets[peer] = agreement.ticket(
-                key,
-                self.node_id,
-                peer,
-                view,
+                ticket_keys[peer], self.node_id, peer, view
             )
         return self, tickets
 
@@ -449,49 +431,42 @@ class Recover(Party):
 
     def _locked_shares(self, survivors: NodeIds) -> dict[int, bytes]:
         """Lock one share for each neighbour in the cohort; see `secagg.agreement`."""
-        cohort_view = agreement.cohort_view(self.attempt_id, self.transcript)
-        survivors_view = agreement.survivors_view(
-            self.attempt_id, self.transcript, survivors
-        )
-        index = self.slots.index(*self.attempt_id)
+        view = agreement.survivors_view(self.attempt_id, self.transcript, survivors)
         held_shares = dict(self.held_shares)
         ticket_keys = dict(self.ticket_keys)
+        neighbours = self.neighbours
         opening = os.urandom(KEY_BYTES)
-        opening_shares = shamir.share(
-            opening, len(self.neighbours), self.graph.threshold
-        )
+        opening_shares = shamir.share(opening, len(neighbours), self.threshold)
         locked_shares = {}
-        for peer, opening_share in zip(self.neighbours, opening_shares, strict=True):
+        for peer, opening_share in zip(neighbours, opening_shares, strict=True):
             if peer not in self.cohort.keys:
                 continue
             key = ticket_keys[peer]
             if peer in survivors:
-                self_share = piece(held_shares[peer], index)
-                pad = agreement.ticket(
-                    key,
-                    peer,
-                    self.node_id,
-                    cohort_view,
-                )
-                due = agreement.combine(self_share, pad)
+                due = self._padded_seed_share(peer, held_shares[peer], key)
             else:
-                due = piece(held_shares[peer], self.slots.number + index)
+                due = self._private_key_share(held_shares[peer])
             locked = agreement.combine(due, agreement.lock(opening, peer))
-            ticket = agreement.ticket(
-                key,
-                self.node_id,
-                peer,
-                survivors_view,
-            )
-            peer_ticket = agreement.ticket(
-                key,
-                peer,
-                self.node_id,
-                survivors_view,
-            )
+            ticket = agreement.ticket(key, self.node_id, peer, view)
+            peer_ticket = agreement.ticket(key, peer, self.node_id, view)
             padded = agreement.combine(opening_share, peer_ticket)
             locked_shares[peer] = locked + ticket + padded
         return locked_shares
+
+    def _padded_seed_share(self, peer: int, shares: bytes, ticket_key: bytes) -> bytes:
+        """Look up the share of a survivor's self-mask seed.
+
+        The ticket that the survivor gave for its cohort takes the pad away.
+        """
+        index = self.slots.index(*self.attempt_id)
+        view = agreement.cohort_view(self.attempt_id, self.transcript)
+        pad = agreement.ticket(ticket_key, peer, self.node_id, view)
+        return agreement.combine(piece(shares, index), pad)
+
+    def _private_key_share(self, shares: bytes) -> bytes:
+        """Look up the share of a private key, behind those of all self-mask seeds."""
+        index = self.slots.index(*self.attempt_id)
+        return piece(shares, self.slots.number + index)
 
     def require_confirmed(
         self,
@@ -514,14 +489,9 @@ class Recover(Party):
             return
         named = agreement.survivors_digest(self.survivors)
         for node, signature in confirmations.items():
-            signed = (self.run_id, node, *self.attempt_id, named)
-            is_confirmed = node in identities and verify(
-                identities[node],
-                signature,
-                "survivors",
-                *signed,
-            )
-            if not is_confirmed:
+            signed = (self.run_id, node, self.round_index, self.attempt, named)
+            identity = identities.get(node, b"")
+            if not verify(identity, signature, "survivors", *signed):
                 # Against a server that says two things, or repeats what was signed
                 # elsewhere.
                 raise IdentityError(
@@ -530,11 +500,11 @@ class Recover(Party):
                     " shows clients different survivors, or relays signatures of"
                     " another run; stop the run."
                 )
-        if len(confirmations) < self.graph.threshold:
+        if len(confirmations) < self.threshold:
             # Against one that keeps the signatures back which would show it.
             raise IdentityError(
                 f"{len(confirmations)} neighbours signed the survivors of round"
-                f" {self.round_index}, but {self.graph.threshold} are needed: give"
+                f" {self.round_index}, but {self.threshold} are needed: give"
                 " every node an 'identity', and check the server."
             )
 
@@ -542,8 +512,9 @@ class Recover(Party):
 
     def _blinding_keys(self) -> Keys:
         """Leave out authors that fell silent: their streams are not in the sum."""
+        survivors = frozenset(self.survivors)
         return tuple(
-            [(node, key) for node, key in self.group_keys if node in self.survivors]
+            [(node, key) for node, key in self.group_keys if node in survivors]
         )
 
     def tag(

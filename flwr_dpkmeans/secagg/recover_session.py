@@ -32,12 +32,13 @@ from flwr_dpkmeans.secagg.roster import FEWEST_AUTHORS, NodeIds, Roster, transcr
 from flwr_dpkmeans.secagg.session import (
     TAG_BYTES,
     Outcome,
+    PartOfSum,
     Session,
+    Silence,
     require_equal_tags,
 )
 from flwr_dpkmeans.secagg.slots import Slots
 
-Reply = messages.ShareReply | messages.SumReply | messages.UnmaskReply
 _MOST_NAMED = 20
 
 
@@ -171,11 +172,7 @@ class RecoverSession(Session):
 
     # -- replies
 
-    def take(
-        self,
-        node_id: int,
-        reply: Reply,
-    ) -> None:
+    def take(self, node_id: int, reply: PartOfSum) -> None:
         """Take in what one client replied to the request that is due."""
         if isinstance(reply, messages.ShareReply):
             self.receive_shares(node_id, reply)
@@ -204,9 +201,13 @@ class RecoverSession(Session):
         if node_id in self._authors:
             others = self.sharers.others_than(node_id)
         length = KEY_BYTES * self._slots.number
+        # Shares of a self-mask seed and of a private key for each aggregation, and the
+        # public keys again.
+        box_length = 3 * length + BOX_OVERHEAD
+        group_box_length = KEY_BYTES + BOX_OVERHEAD
         has_all_keys = len(reply.public_keys) == len(reply.commitments) == length
-        has_boxes = _is_for(reply.boxes, neighbours, 3 * length + BOX_OVERHEAD)
-        has_group_boxes = _is_for(reply.group_boxes, others, KEY_BYTES + BOX_OVERHEAD)
+        has_boxes = _is_for(reply.boxes, neighbours, box_length)
+        has_group_boxes = _is_for(reply.group_boxes, others, group_box_length)
         if not (has_all_keys and has_boxes and has_group_boxes):
             # Against a client whose keys cannot be given back once it is gone.
             raise ProtocolError(
@@ -284,6 +285,7 @@ class RecoverSession(Session):
         super().open_round(round_index, length)
 
     def _reset(self) -> None:
+        """See `Session._reset`; shares and survivors are forgotten as well."""
         super()._reset()
         self.unmasked = {}
         self.survivors = ()
@@ -298,20 +300,20 @@ class RecoverSession(Session):
         missing = self.missing()
         if self.due is Stage.SHARE:
             self.close_shares()
-            return None, messages.Silence(missing, "shared no keys")
+            return None, Silence(missing, "shared no keys")
         if self.due is Stage.SUM:
             self.close_vectors()
-            return None, messages.Silence(missing, "sent no vector")
+            return None, Silence(missing, "sent no vector")
         try:
             aggregate = self.recover(plan_digest, blinded=blinded)
         except ProtocolError as error:
             self.retry()
-            return None, messages.Silence(missing, None, str(error))
+            return None, Silence(missing, None, str(error))
         self.signatures = {}
         for node, reply in self.unmasked.items():
             if reply.signature:
                 self.signatures[node] = reply.signature
-        return aggregate, messages.Silence(missing, "gave no shares")
+        return aggregate, Silence(missing, "gave no shares")
 
     def close_shares(self) -> None:
         """Go on with those that shared keys; too few of them are a `CohortError`."""
@@ -359,11 +361,7 @@ class RecoverSession(Session):
         self._is_first = False
         self._reset()
 
-    def _narrow_cohort(
-        self,
-        attempt: int,
-        nodes: Iterable[int],
-    ) -> None:
+    def _narrow_cohort(self, attempt: int, nodes: Iterable[int]) -> None:
         """Go on with these nodes alone."""
         node_ids = tuple(sorted(nodes))
         self.roster = agreement.cohort_of(self.sharers, attempt, node_ids)
@@ -372,11 +370,8 @@ class RecoverSession(Session):
         """Raise `CohortError` if too few gave shares for another round."""
         self._require_enough(self.roster.node_ids, f"unmasked round {self.round_index}")
 
-    def _require_enough(
-        self,
-        nodes: Collection[int],
-        what: str,
-    ) -> None:
+    def _require_enough(self, nodes: Collection[int], what: str) -> None:
+        """Raise `CohortError` if fewer are left than may be in a sum."""
         if len(nodes) < self.least:
             gone = sorted(set(self.sharers.node_ids) - set(nodes))
             raise CohortError(
@@ -439,39 +434,31 @@ class RecoverSession(Session):
                     coordinates[peer] = coordinate
             self._require_threshold(len(coordinates), holder)
             shares[holder] = agreement.unlock(
-                holder,
-                replies,
-                coordinates,
-                self.graph.threshold,
+                holder, replies, coordinates, self.graph.threshold
             )
         return shares
 
-    def _reconstruct(
-        self,
-        owner: int,
-        shares: Shares,
-    ) -> bytes:
+    def _reconstruct(self, owner: int, shares: Shares) -> bytes:
         """Put one client's key together from its neighbours' shares.
 
         That of its self mask if it survived, or else its private key.
         """
-        tickets: Mapping[int, bytes] = {}
-        if owner in self.survivors:
-            tickets = self.sealed[owner]
-        parts = {}
+        survived = owner in self.survivors
+        by_coordinate = {}
         for coordinate, holder in enumerate(self.neighbours(owner), start=1):
-            if holder in shares:
-                pad = tickets.get(holder, b"")
-                parts[coordinate] = agreement.combine(shares[holder][owner], pad)
-        self._require_threshold(len(parts), owner)
-        enough = islice(parts.items(), self.graph.threshold)
+            if holder not in shares:
+                continue
+            share = shares[holder][owner]
+            if survived:
+                # Padded with the owner's ticket for its cohort, which came beside its
+                # vector.
+                share = agreement.combine(share, self.sealed[owner][holder])
+            by_coordinate[coordinate] = share
+        self._require_threshold(len(by_coordinate), owner)
+        enough = islice(by_coordinate.items(), self.graph.threshold)
         return shamir.reconstruct(dict(enough))
 
-    def _require_committed(
-        self,
-        owner: int,
-        key: bytes,
-    ) -> None:
+    def _require_committed(self, owner: int, key: bytes) -> None:
         """Raise unless a key is the one that its owner committed to."""
         index = self._slots.index(*self.attempt_id)
         if owner in self.survivors:
@@ -502,12 +489,7 @@ class RecoverSession(Session):
             if peer in self.survivors:
                 all_keys = self.shared[peer].public_keys
                 public_keys[peer] = piece(all_keys, index)
-        pair_keys = keys.agree_pair_keys(
-            private_key,
-            public_keys,
-            self._run_id,
-            owner,
-        )
+        pair_keys = keys.agree_pair_keys(private_key, public_keys, self._run_id, owner)
         total = np.zeros(self._length, dtype=np.uint64)
         for peer, pair_key in pair_keys.items():
             total += agreement.pair_mask(
@@ -520,11 +502,8 @@ class RecoverSession(Session):
             )
         return total
 
-    def _require_threshold(
-        self,
-        n_shares: int,
-        owner: int,
-    ) -> None:
+    def _require_threshold(self, n_shares: int, owner: int) -> None:
+        """Raise unless enough neighbours gave a share of one client's key."""
         if n_shares < self.graph.threshold:
             raise ProtocolError(
                 f"{n_shares} neighbours of node {owner} gave a share of its key, but"

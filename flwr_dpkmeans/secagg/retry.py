@@ -19,9 +19,8 @@ anything else                                     `ProtocolError`, and the state
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
 
 from flwr_dpkmeans.errors import CohortError, LocalMisuseError, ProtocolError
 from flwr_dpkmeans.secagg import ciphers, keys, messages
@@ -35,10 +34,9 @@ from flwr_dpkmeans.secagg.session import (
     TAG_BYTES,
     Outcome,
     Session,
+    Silence,
     require_equal_tags,
 )
-
-_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True)
@@ -122,13 +120,7 @@ class Retry(Party):
         opened = {}
         for author, box in boxes.items():
             pair_key = pair_keys[author]
-            opened[author] = self._open(
-                pair_key,
-                "box",
-                author,
-                box,
-                KEY_BYTES,
-            )
+            opened[author] = self._open(pair_key, "box", author, box, KEY_BYTES)
         return self._with_group_keys(opened, cohort)
 
     def _add_masks(
@@ -143,24 +135,12 @@ class Retry(Party):
         masked = self
         if transcript != self.transcript:
             mask_keys = [
-                self._shared(
-                    keys.derive_key,
-                    pair_key,
-                    "mask",
-                    transcript,
-                )
-                for _, pair_key in self.pair_keys
+                self._mask_key(pair_key, transcript) for _, pair_key in self.pair_keys
             ]
             masked = changed(self, mask_keys=b"".join(mask_keys))
-        length = len(values)
         for index, (peer, _) in enumerate(self.pair_keys):
             mask_key = piece(masked.mask_keys, index)
-            words = self._shared(
-                ciphers.stream,
-                mask_key,
-                self.attempt_id,
-                length,
-            )
+            words = self._mask(mask_key, len(values))
             if self.node_id < peer:
                 values += words
             else:
@@ -169,9 +149,13 @@ class Retry(Party):
             return masked, self._sealed_group_key()
         return masked, {}
 
-    def _shared(self, compute: Callable[..., _Value], *arguments: Any) -> _Value:
-        """Compute what a neighbour computes of equal arguments."""
-        return compute(*arguments)
+    def _mask_key(self, pair_key: bytes, transcript: bytes) -> bytes:
+        """Derive the key of the masks with one neighbour, which derives the same."""
+        return keys.derive_key(pair_key, "mask", transcript)
+
+    def _mask(self, mask_key: bytes, length: int) -> Ring:
+        """Expand the mask with one neighbour, which expands the same."""
+        return ciphers.stream(mask_key, self.attempt_id, length)
 
     def _sealed_group_key(self) -> dict[int, bytes]:
         """Seal the new group key for each other client."""
@@ -179,12 +163,7 @@ class Retry(Party):
         pair_keys = self._agreed_keys(self.cohort, peers, dict(self.pair_keys))
         boxes = {}
         for peer in peers:
-            boxes[peer] = self._seal(
-                pair_keys[peer],
-                "box",
-                peer,
-                self.own_group_key,
-            )
+            boxes[peer] = self._seal(pair_keys[peer], "box", peer, self.own_group_key)
         return boxes
 
     @property
@@ -246,8 +225,8 @@ class RetrySession(Session):
         # Clients know the keys of later rosters, which can only be smaller.
         introduces = self._is_first and self.attempt == 0
         return messages.SumRequest(
-            self.round_index,
-            self.attempt,
+            round_index=self.round_index,
+            attempt=self.attempt,
             roster=roster,
             release=release,
             boxes=self.take_boxes(node_id),
@@ -301,7 +280,7 @@ class RetrySession(Session):
         missing = self.missing()
         if missing:
             self.retry()
-            return None, messages.Silence(missing, None)
+            return None, Silence(missing, None)
         return self.aggregate(blinded=blinded), None
 
     def retry(self) -> None:

@@ -36,13 +36,6 @@ class FixedPointVector:
 
 
 @dataclass(frozen=True)
-class MaskedVector:
-    """A client's vector under its masks, uniform to who lacks one of its keys."""
-
-    values: Ring = field(repr=False)
-
-
-@dataclass(frozen=True)
 class AggregateVector:
     """The sum of all masked vectors of one attempt."""
 

@@ -49,7 +49,9 @@ class Roster:
                 "a roster lists its nodes out of order or twice: stop the run and check"
                 " the server."
             )
-        if not 0 <= ids[0] <= ids[-1] < 2**64:
+        smallest = ids[0]
+        largest = ids[-1]
+        if smallest < 0 or largest >= 2**64:
             raise ProtocolError(
                 "a roster has a node id outside 0 to 2^64 - 1: stop the run and check"
                 " the server."
@@ -69,22 +71,14 @@ class Roster:
             )
 
     @classmethod
-    def of(
-        cls,
-        attempt: int,
-        keys: Mapping[int, bytes],
-    ) -> Roster:
+    def of(cls, attempt: int, keys: Mapping[int, bytes]) -> Roster:
         """Build a roster from public keys by node id."""
         return cls(attempt, tuple(sorted(keys.items())))
 
-    def without(
-        self,
-        attempt: int,
-        missing: Iterable[int],
-    ) -> Roster:
+    def without(self, attempt: int, missing: Iterable[int]) -> Roster:
         """Return the roster of a later attempt, without the missing nodes."""
         gone = set(missing)
-        members = [member for member in self.members if member[0] not in gone]
+        members = [(node, key) for node, key in self.members if node not in gone]
         return Roster(attempt, tuple(members))
 
     @cached_property
@@ -119,8 +113,7 @@ class Roster:
     @cached_property
     def _positions(self) -> dict[int, int]:
         """Index of each node in the hashed order."""
-        indices = range(len(self.members))
-        return dict(zip(self.hashed_order, indices, strict=True))
+        return {node: index for index, node in enumerate(self.hashed_order)}
 
     def authors(self, max_silent: int) -> NodeIds:
         """Return the key authors: the first t + 2 nodes of the hashed order.
@@ -131,20 +124,12 @@ class Roster:
         n_authors = FEWEST_AUTHORS + max(0, max_silent)
         return self.hashed_order[:n_authors]
 
-    def neighbours(
-        self,
-        node_id: int,
-        max_silent: int,
-    ) -> NodeIds:
+    def neighbours(self, node_id: int, max_silent: int) -> NodeIds:
         """Return the nodes with which one node shares masks, ascending."""
         degree = mask_degree(len(self.members), max_silent)
         return self.circle(node_id, degree)
 
-    def circle(
-        self,
-        node_id: int,
-        degree: int,
-    ) -> NodeIds:
+    def circle(self, node_id: int, degree: int) -> NodeIds:
         """Return a node's nearest on the circle of the hashed order, ascending.
 
         Parameters
@@ -181,7 +166,9 @@ def mask_degree(n_clients: int, max_silent: int) -> int:
     """
     if n_clients <= ALL_PAIRS_UP_TO:
         return n_clients - 1
-    return (max_silent + 2) // 2 * 2
+    # The next even number: as many on either side of the circle.
+    half = (max_silent + 2) // 2
+    return 2 * half
 
 
 @lru_cache(maxsize=8)
@@ -191,10 +178,10 @@ def _hashed_order(roster_digest: bytes, node_ids: NodeIds) -> NodeIds:
     Cached for the few rosters in use, since all clients of a process need the same.
     """
 
-    def hashed(node_id: int) -> bytes:
+    def hash_of(node_id: int) -> bytes:
         return hashlib.sha256(roster_digest + _node_bytes(node_id)).digest()
 
-    return tuple(sorted(node_ids, key=hashed))
+    return tuple(sorted(node_ids, key=hash_of))
 
 
 def _node_bytes(node_id: int) -> bytes:

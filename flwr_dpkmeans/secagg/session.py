@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,8 +27,28 @@ from flwr_dpkmeans.secagg.roster import NodeIds, Roster
 
 TAG_BYTES = 32
 """Length of a state tag (HMAC-SHA256)."""
-Outcome = tuple[AggregateVector | None, messages.Silence | None]
+
+
+@dataclass(frozen=True)
+class Silence:
+    """Who did not answer, and what follows for the server's log."""
+
+    nodes: NodeIds
+    left_out: str | None
+    """What they did not send, where the sum goes on without them.
+
+    None: a new attempt was opened.
+    """
+    why: str = ""
+    """What was wrong with what came, if that is why."""
+
+
+Outcome = tuple[AggregateVector | None, Silence | None]
 """The sum, once it is there, and who did not answer, if that changes anything."""
+
+
+PartOfSum = messages.ShareReply | messages.SumReply | messages.UnmaskReply
+"""What a client sends so that a sum comes about."""
 
 
 class Session(ABC):
@@ -177,12 +198,9 @@ class Session(ABC):
     ) -> None:
         """Raise unless a reply's tag and boxes for others are as they are due."""
 
-    def take(
-        self,
-        node_id: int,
-        reply: messages.SumReply,
-    ) -> None:
+    def take(self, node_id: int, reply: PartOfSum) -> None:
         """Take in what one client replied to the request that is due."""
+        assert isinstance(reply, messages.SumReply)
         self.receive(node_id, reply)
 
     def missing(self) -> NodeIds:

@@ -16,7 +16,8 @@ from flwr_dpkmeans.privacy.release import (
     Event,
     round_events,
 )
-from flwr_dpkmeans.sums.plan import Plan, PublicPoints
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.plan_points import PublicPoints
 from flwr_dpkmeans.sums.price import (
     closing_multiplier,
 )

@@ -48,7 +48,7 @@ class RunConfig:
                 return getattr(holder, name)
         raise AttributeError(f"this run has no option {name!r}")
 
-    def changed(self, **values: Any) -> RunConfig:
+    def changed(self, **values: object) -> RunConfig:
         """The same with other values of some options, by their flat names."""
         settings = self.settings
         task = self.task
@@ -56,12 +56,12 @@ class RunConfig:
         of_task = _popped(values, task.parameter_names())
         options = replace(task.options, **values)
         return RunConfig(
-            settings=replace(settings, **of_settings),
+            settings=settings.set_params(**of_settings),
             task=replace(task, **of_task, options=options),
         )
 
 
-def _popped(values: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+def _popped(values: dict[str, object], names: Iterable[str]) -> dict[str, object]:
     """Take some values out, where they are there."""
     popped = {}
     for name in names:

@@ -13,6 +13,7 @@ import itertools
 import math
 from dataclasses import replace
 from functools import lru_cache
+from operator import attrgetter
 
 from flwr_dpkmeans.errors import (
     ConfigurationError,
@@ -33,7 +34,8 @@ from flwr_dpkmeans.sums.checks.sound import (
 )
 from flwr_dpkmeans.sums.checks.supported import require_supported
 from flwr_dpkmeans.sums.config import RunConfig
-from flwr_dpkmeans.sums.plan import Plan, PlannedRound, PublicPoints
+from flwr_dpkmeans.sums.plan import Plan, PlannedRound
+from flwr_dpkmeans.sums.plan_points import PublicPoints
 from flwr_dpkmeans.sums.price import (
     counted_delta,
     resolve_delta,
@@ -109,6 +111,8 @@ def draft_plan(
     _require_points_in_place(settings, server, public_points)
     if settings.n_examples is not None:
         n_examples = settings.n_examples
+    if settings.feature_names:
+        columns = columns_digest(run_id, settings.feature_names)
     plan = Plan(
         run_id=run_id,
         config=config,
@@ -123,7 +127,7 @@ def draft_plan(
         server=server,
         public_points=public_points,
         box=box,
-        columns_digest=columns_digest(run_id, settings.feature_names) or columns,
+        columns_digest=columns,
     )
     plan = _with_preliminary_rounds(plan)
     config.task.require_box(config, box, plan.n_features)
@@ -182,7 +186,7 @@ def _require_affordable(plan: Plan) -> None:
     # What no count and no box could mend, and releases that could not be reported, are
     # refused before they cost.
     continuations = _continuations(plan)
-    cheapest = min(continuations, key=lambda final: final.epsilon_worst_case)
+    cheapest = min(continuations, key=attrgetter("epsilon_worst_case"))
     if plan.settings.max_epsilon is not None:
         check_budget(cheapest, math.inf)
     _rehearse_foreign(cheapest)
@@ -223,7 +227,8 @@ def worst_case(plan: Plan) -> float:
         rounds=(),
         delta=resolve_delta(config, plan.n_clients),
     )
-    if any(math.isinf(final.epsilon_worst_case) for final in _continuations(uncounted)):
+    costs = [final.epsilon_worst_case for final in _continuations(uncounted)]
+    if math.inf in costs:
         # Noise of a few steps of the grid has no price at epsilons of hundreds; whoever
         # minds hears of it before the count.
         return math.inf
@@ -278,7 +283,7 @@ def redraft_plan(
         server=plan.server,
         public_points=plan.public_points,
         box=box,
-        columns=columns or plan.columns_digest,
+        columns=columns if columns else plan.columns_digest,
     )
 
 
@@ -300,15 +305,10 @@ def _planned(plan: Plan) -> tuple[PlannedRound, ...]:
     All parties' drafts in one process share them.
     """
     trust = plan.settings.trust
-    return tuple(
-        PlannedRound(
-            step.name,
-            trust,
-            step.blocks,
-            step.radius,
-        )
-        for step in build_algorithm(plan).rounds
-    )
+    planned = []
+    for step in build_algorithm(plan).rounds:
+        planned.append(PlannedRound(step.name, trust, step.blocks, step.radius))
+    return tuple(planned)
 
 
 @lru_cache(maxsize=64)
@@ -327,12 +327,7 @@ def _continuations(plan: Plan) -> tuple[Plan, ...]:
     continuations: list[Plan] = []
     refused: LocalMisuseError | None = None
     for width, n_examples in itertools.product(_possible_widths(plan), counts):
-        final = replace(
-            plan,
-            config=longest,
-            n_features=width,
-            n_examples=n_examples,
-        )
+        final = replace(plan, config=longest, n_features=width, n_examples=n_examples)
         final = _with_preliminary_rounds(final)
         try:
             final = replace(final, rounds=_planned(final))

@@ -8,24 +8,23 @@ requests and replies as they are instead of bytes, one client after another, so 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Self
+from collections.abc import Callable, Iterator, Sequence
+from typing import Self
 
 import numpy as np
 
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.privacy.report import PrivacyReport
-from flwr_dpkmeans.secagg.ciphers import stream
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.secagg.party import changed
 from flwr_dpkmeans.secagg.retry import Retry
 from flwr_dpkmeans.secagg.ring import Ring
-from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO, Roster
+from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO
 from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.checks.columns import planned_schema
 from flwr_dpkmeans.sums.client import Client, Guard, Memory, Statistic
+from flwr_dpkmeans.sums.paired import Awaited, Paired
 from flwr_dpkmeans.sums.plan import FIRST_NODE_ID, Plan
 from flwr_dpkmeans.sums.round import Array, Labels, State
 from flwr_dpkmeans.sums.server import Answer, Server
@@ -35,80 +34,33 @@ from flwr_dpkmeans.sums.wire import Request
 logger = placed_logger("flwr_dpkmeans.local")
 
 
+def _as_they_are(plan: Plan, points: Array) -> Array:
+    """Points that lie in the plan's box, on the grid."""
+    return points
+
+
 def run_direct(
     plan: Plan,
     parts: Sequence[Array],
-    **options: Any,
+    *,
+    scale: Callable[[Plan, Array], Array] = _as_they_are,
+    server_points: Array | None = None,
+    labels: Sequence[Labels] | None = None,
+    on_step: Callable[[Step], None] = logger.debug,
 ) -> LocalRun:
     """Run a plan over clients in this process, one table (n_i, n_features) for each.
 
-    See `LocalRun` for `options`.
+    See `LocalRun` for the options.
     """
-    run = LocalRun(plan, parts, **options)
+    run = LocalRun(
+        plan,
+        parts,
+        scale=scale,
+        server_points=server_points,
+        labels=labels,
+        on_step=on_step,
+    )
     return run.play()
-
-
-_MOST_WORDS = 1 << 22
-"""Of masks of which one end waits for the other.
-
-Four times as many, as clients are asked along the circle.
-"""
-
-
-@dataclass(frozen=True)
-class Paired(Retry):
-    """A client whose peers are all in this process: what the first of two computes, the
-    second looks up.
-
-    X25519 gives both the same (RFC 7748, section 6.1), and the key that follows from it
-    names the run and both ids. Masks and their keys are functions of arguments that
-    both have.
-    """
-
-    agreed: dict[Any, Any] = field(default_factory=dict, repr=False)
-    """Keys of pairs of which one has asked so far, by both public keys, and what
-    `_shared` computed of arguments.
-    """
-
-    def _agreed_keys(
-        self,
-        roster: Roster,
-        peers: Iterable[int],
-        pair_keys: Mapping[int, bytes],
-    ) -> dict[int, bytes]:
-        new_peers = [
-            peer for peer in peers if peer not in pair_keys and peer != self.node_id
-        ]
-        public_key = roster.keys[self.node_id]
-        pairs: dict[int, bytes] = {}
-        for peer in new_peers:
-            ordered = sorted((public_key, roster.keys[peer]))
-            pairs[peer] = b"".join(ordered)
-        looked_up = {
-            peer: self.agreed.pop(pair)
-            for peer, pair in pairs.items()
-            if pair in self.agreed
-        }
-        present = {**pair_keys, **looked_up}
-        keys = super()._agreed_keys(roster, new_peers, present)
-        for peer, pair in pairs.items():
-            if peer not in looked_up:
-                self.agreed[pair] = keys[peer]
-        return keys
-
-    def _shared(self, compute: Callable[..., Any], *arguments: Any) -> Any:
-        # Both have as many neighbours and come to the same answer here, so that nothing
-        # is left over.
-        if compute is stream:
-            length = arguments[-1]
-            n_words = length * len(self.pair_keys) ** 2
-            if n_words > _MOST_WORDS:
-                return compute(*arguments)
-        key = (compute, *arguments)
-        if key in self.agreed:
-            return self.agreed.pop(key)
-        self.agreed[key] = compute(*arguments)
-        return self.agreed[key]
 
 
 class Virtual(Guard, Statistic):
@@ -213,7 +165,7 @@ class LocalRun(Server):
         plan: Plan,
         parts: Sequence[Array],
         *,
-        scale: Callable[[Plan, Array], Array] = lambda _, points: points,
+        scale: Callable[[Plan, Array], Array] = _as_they_are,
         server_points: Array | None = None,
         labels: Sequence[Labels] | None = None,
         on_step: Callable[[Step], None] = logger.debug,
@@ -240,7 +192,8 @@ class LocalRun(Server):
         self._on_step = on_step
         self.scaled: dict[int, Array] = {}
         self.memories: dict[int, Memory] = {}
-        self.pairs: dict[Any, Any] = {}
+        self.awaited = Awaited()
+        """What one of two clients computed for both."""
         self.unmasked_vector: Ring = np.zeros(0, dtype=np.uint64)
         """What the last client masked, for audits that play all parties."""
         self.steps: list[Step] = []
@@ -289,7 +242,7 @@ class LocalRun(Server):
         protocol = memory.protocol
         if request.stage is Stage.KEYS and isinstance(protocol, Retry):
             fields = vars(protocol)
-            paired = Paired(**fields, agreed=self.pairs)
+            paired = Paired(**fields, awaited=self.awaited)
             memory = changed(memory, protocol=paired)
         self.memories[node] = memory
         self.unmasked_vector = client.unmasked_vector

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from enum import Enum
 from functools import lru_cache, partial
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from flwr_dpkmeans.errors import (
     ConfigurationError,
     invalid,
     member,
     nearest,
+    require_ranges,
     require_whole,
 )
 
+if TYPE_CHECKING:
+    from dataclasses import _MISSING_TYPE
+
 OptionsT = TypeVar("OptionsT", bound="Options")
+ValueT = TypeVar("ValueT")
 
 
 def require_integer(
@@ -55,7 +60,7 @@ def require_integer(
 
 
 def _as_float(value: object) -> float | None:
-    """Any real number as a float, None of what is no number.
+    """A real number as a float, None of what is no number.
 
     An integer beyond their range becomes infinite.
     """
@@ -67,19 +72,42 @@ def _as_float(value: object) -> float | None:
         return math.inf
 
 
-def as_numbers(value: Any) -> Any:
+def as_numbers(value: object) -> object:
     """A tuple of floats from numbers, or from text with commas.
 
     What is neither stays, for a check to refuse.
     """
     parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, Iterable):
+        return value
     try:
         return tuple(float(part) for part in parts)
     except (TypeError, ValueError):
         return value
 
 
-Take = Callable[[str, Any], Any]
+def require_bounds(bounds: object) -> None:
+    """One sentence for bounds that are missing, no numbers, reversed, not finite or of
+    the wrong number.
+    """
+    sides = bounds if isinstance(bounds, tuple) else ()
+    if len(sides) != 2 or not all(_are_numbers(side) for side in sides):
+        raise ConfigurationError(
+            f"bounds are {bounds!r}, but they must be a pair (lower, upper): give"
+            " (-1.0, 1.0)."
+        )
+    lower, upper = sides
+    require_ranges(lower, upper)
+
+
+def _are_numbers(values: object) -> bool:
+    """Whether this is a tuple of numbers."""
+    if not isinstance(values, tuple):
+        return False
+    return all(_as_float(value) is not None for value in values)
+
+
+Take = Callable[[str, object], Any]
 """Reads and checks the value of an option of a name."""
 
 
@@ -97,13 +125,13 @@ class Rule:
 
 
 def whole(
-    default: Any,
+    default: ValueT | _MISSING_TYPE,
     low: int,
     example: int,
     about: str,
     *,
     most: int | None = None,
-) -> Any:
+) -> ValueT:
     """Declare an option that is an integer of at least `low` and at most `most`.
 
     Optional if its default is None.
@@ -113,23 +141,24 @@ def whole(
 
 
 def real(
-    default: Any,
+    default: ValueT | _MISSING_TYPE,
     low: float,
     high: float,
     example: str,
     about: str,
-) -> Any:
+) -> ValueT:
     """Declare an option that is a number in the open interval (low, high).
 
     Optional if its default is None.
     """
     bound = _interval_words(low, high)
 
-    def take(name: str, value: Any) -> float:
+    def take(name: str, value: object) -> float:
         number = _as_float(value)
-        if number is None or not low < number < high:
-            refused = value if number is None else number
-            raise invalid(name, refused, f"a finite number {bound}", f"give {example}")
+        if number is None:
+            raise invalid(name, value, f"a finite number {bound}", f"give {example}")
+        if not low < number < high:
+            raise invalid(name, number, f"a finite number {bound}", f"give {example}")
         return number
 
     return _declared(default, take, about)
@@ -145,23 +174,23 @@ def _interval_words(low: float, high: float) -> str:
     return f"strictly between {low:g} and {high:g}"
 
 
-def choice(kind: type[Enum], default: Enum | None, about: str) -> Any:
+def choice(kind: type[Enum], default: ValueT, about: str) -> ValueT:
     """Declare an option that is a member of an enumeration.
 
     Optional if its default is None.
     """
     names = ", ".join(str(item.value) for item in kind)
 
-    def take(name: str, value: Any) -> Enum:
+    def take(name: str, value: object) -> Enum:
         return member(name, value, kind)
 
     return _declared(default, take, f"{about} ({names})")
 
 
-def flag(default: bool, about: str) -> Any:
+def flag(default: bool, about: str) -> bool:
     """Declare an option that is True or False."""
 
-    def take(name: str, value: Any) -> bool:
+    def take(name: str, value: object) -> bool:
         if not isinstance(value, bool):
             raise invalid(
                 name,
@@ -175,14 +204,14 @@ def flag(default: bool, about: str) -> Any:
 
 
 def option(
-    default: Any,
-    check: Callable[[str, Any], None],
+    default: ValueT | _MISSING_TYPE,
+    check: Callable[..., None],
     about: str,
-    read: Callable[..., Any] | None = None,
-) -> Any:
+    read: Callable[..., object] | None = None,
+) -> ValueT:
     """Declare an option with a check of its own, of what `read` makes of the value."""
 
-    def take(name: str, value: Any) -> Any:
+    def take(name: str, value: object) -> object:
         if read is not None:
             value = read(value)
         check(name, value)
@@ -191,8 +220,8 @@ def option(
     return _declared(default, take, about)
 
 
-def _declared(default: Any, take: Take, about: str) -> Any:
-    """A field with its rule.
+def _declared(default: ValueT | _MISSING_TYPE, take: Take, about: str) -> ValueT:
+    """A field with its rule; without a default it must be stated.
 
     One whose default is None may be left to the run, another default is taken now.
     """
@@ -200,7 +229,7 @@ def _declared(default: Any, take: Take, about: str) -> Any:
     if not is_optional and default is not MISSING:
         default = take("the default", default)
     rule = Rule(take, about, optional=is_optional)
-    return field(default=default, metadata={"rule": rule})
+    return field(default=default, metadata={"rule": rule})  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
@@ -219,7 +248,8 @@ class Options:
     def __post_init__(self) -> None:
         for name, rule, default in _rules(type(self)):  # type: ignore[arg-type]
             stated = getattr(self, name)
-            if stated is default or (stated is None and rule.optional):
+            is_automatic = stated is None and rule.optional
+            if stated is default or is_automatic:
                 continue
             value = rule.take(name, stated)
             # What is equal stays the same object, which scikit-learn's `clone` looks
@@ -227,7 +257,7 @@ class Options:
             if type(value) is not type(stated) or value != stated:
                 object.__setattr__(self, name, value)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """What a file of any format stores: plain values, the text of an enumeration's
         member.
         """
@@ -237,14 +267,14 @@ class Options:
                 values[name] = value.value
         return values
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         """Restore what was stored, read and checked as when it was stated."""
         for name, value in state.items():
             object.__setattr__(self, name, value)
         self.__post_init__()
 
     @classmethod
-    def defaults(cls) -> dict[str, Any]:
+    def defaults(cls) -> dict[str, object]:
         """Every option that may be left out, with its default."""
         return {
             declared.name: declared.default
@@ -252,14 +282,14 @@ class Options:
             if declared.default is not MISSING
         }
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
+    def get_params(self, deep: bool = True) -> dict[str, object]:
         """Options by name, as scikit-learn's `clone` and nested parameters ask for
         them.
         """
         names = [declared.name for declared in fields(self)]
         return {name: getattr(self, name) for name in names}
 
-    def set_params(self: OptionsT, **values: Any) -> OptionsT:
+    def set_params(self: OptionsT, **values: object) -> OptionsT:
         """The same options with other values of some.
 
         Unlike scikit-learn's, this leaves the object as it is.
@@ -274,13 +304,13 @@ class Options:
         return replace(self, **values)
 
 
-def rule_of(declared: Field[Any]) -> Rule | None:
+def rule_of(declared: Field[object]) -> Rule | None:
     """The rule of an option's field."""
     return declared.metadata.get("rule")
 
 
 @lru_cache(maxsize=256)
-def _rules(kind: type[Options]) -> tuple[tuple[str, Rule, Any], ...]:
+def _rules(kind: type[Options]) -> tuple[tuple[str, Rule, object], ...]:
     """Name, rule and default of each option that has a rule."""
     rules = []
     for declared in fields(kind):

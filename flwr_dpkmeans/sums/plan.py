@@ -11,10 +11,9 @@ a server that says something else is found out before anything is charged.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from itertools import chain
@@ -32,9 +31,10 @@ from flwr_dpkmeans.secagg.slots import Slots
 from flwr_dpkmeans.sums.aggregation import AGGREGATORS, Repeated
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.outcome import COUNT
+from flwr_dpkmeans.sums.plan_points import PublicPoints
 from flwr_dpkmeans.sums.price import price, price_or_infinity
 from flwr_dpkmeans.sums.public_facts import ServerFacts
-from flwr_dpkmeans.sums.round import Array, State
+from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.settings import Box, Dropout, EvaluationKind, Settings
 from flwr_dpkmeans.sums.task import Task
 from flwr_dpkmeans.sums.trust import Shares, TrustModel, trust_model
@@ -57,52 +57,6 @@ SECONDS_PER_ROUND_TRIP = 6.0
 """
 _ROUNDS_TO_COME = 16
 _OTHER_ROUNDS = 8
-
-
-@dataclass(frozen=True)
-class PublicPoints:
-    """Server points that every client may see (trust model ``oblivious``)."""
-
-    n_points: int
-    n_features: int
-    grid_values: str
-    """Base64 of the values in the box [-1, 1]^d times 2^16, as little-endian 32-bit
-    integers.
-    """
-
-    @classmethod
-    def of(cls, points: Array) -> PublicPoints:
-        """Write a table of grid values."""
-        values = np.rint(points * 2.0**16).astype("<i4")
-        text = base64.b64encode(values.tobytes()).decode()
-        n_points, n_features = points.shape
-        return cls(n_points, n_features, text)
-
-    @cached_property
-    def table(self) -> Array:
-        """The points, read-only.
-
-        Text that is not base64 of so many values inside the box is a `ProtocolError`.
-        """
-        try:
-            data = base64.b64decode(self.grid_values.encode(), validate=True)
-        except ValueError as error:
-            raise ProtocolError(
-                "the plan's server points are not base64: stop the run."
-            ) from error
-        if len(data) != 4 * self.n_points * self.n_features:
-            raise ProtocolError(
-                "the plan's server points have another shape than it says: stop the"
-                " run."
-            )
-        values = np.frombuffer(data, dtype="<i4").astype(np.float64) / 2.0**16
-        if bool(np.any(np.abs(values) > 1.0)):
-            raise ProtocolError(
-                "the plan's server points leave the box of its bounds: stop the run."
-            )
-        table: Array = values.reshape(self.n_points, self.n_features)
-        table.flags.writeable = False
-        return table
 
 
 @dataclass(frozen=True)
@@ -219,11 +173,8 @@ class Plan:
         """Whether the server alone goes from release to release, because it alone holds
         the points that this takes.
         """
-        return (
-            self.server is not None
-            and self.server.n_points > 0
-            and self.public_points is None
-        )
+        has_points = self.server is not None and self.server.n_points > 0
+        return has_points and self.public_points is None
 
     @cached_property
     def by_position(self) -> bool:
@@ -324,7 +275,9 @@ class Plan:
         n_attempts = 1 + self.settings.max_retries
         last = self.last_round
         if not self.is_final:
-            task_rounds = self.task.max_rounds or _ROUNDS_TO_COME
+            task_rounds = self.task.max_rounds
+            if task_rounds is None or task_rounds == 0:
+                task_rounds = _ROUNDS_TO_COME
             last = task_rounds + _OTHER_ROUNDS
         return Slots(self.first_round, last, n_attempts)
 
@@ -350,18 +303,24 @@ class Plan:
         """
         return self.aggregator.shares(self, n_clients, n_sharers)
 
-    discovers = staticmethod(FIRST_TASK_ROUND.__gt__)
-    """``discovers(index)``: whether a round finds out what the plan still lacks, and is
-    none of the task's own.
-    """
+    @staticmethod
+    def discovers(index: int) -> bool:
+        """Whether a round finds out what the plan still lacks, and is none of the
+        task's own.
+        """
+        return index < FIRST_TASK_ROUND
 
-    @cached_property
-    def round_at(self) -> Callable[[int], PlannedRound]:
-        """``round_at(index)``: the round with this index, or a `ProtocolError`.
+    def round_at(self, index: int) -> PlannedRound:
+        """The round with this index, or a `ProtocolError`.
 
         Those up to 0 are preliminary.
         """
-        return _ByIndex(enumerate(self.all_rounds, start=self.first_round)).__getitem__
+        return self._rounds_by_index[index]
+
+    @cached_property
+    def _rounds_by_index(self) -> Mapping[int, PlannedRound]:
+        """Preliminary rounds and the task's own."""
+        return _ByIndex(enumerate(self.all_rounds, start=self.first_round))
 
     @cached_property
     def all_rounds(self) -> tuple[PlannedRound, ...]:
@@ -429,9 +388,8 @@ class Plan:
             return False
         if self.task.noise is NoiseShape.NONE:
             return False
-        return not any(
-            isinstance(event, release.ExactRelease) for event in self.events()
-        )
+        kinds = {type(event) for event in self.events()}
+        return release.ExactRelease not in kinds
 
     @cached_property
     def epsilon(self) -> float:
@@ -459,11 +417,9 @@ class Plan:
         if retries == 0 or not unlike:
             return self.epsilon
         repeatable = list(unlike.values())
-        kinds = {
-            (type(event), event.sampling_rate < 1.0)
-            for events in unlike
-            for event in events
-        }
+        kinds = set()
+        for event in chain.from_iterable(unlike):
+            kinds.add((type(event), event.sampling_rate < 1.0))
         if len(kinds) > 1:
             # Costs of different kinds do not add up along one axis, so every round is
             # repeated: an upper bound.
@@ -475,9 +431,11 @@ class Plan:
             strongest = release.dominating_release(list(unlike))
             releases = (*self.events(every_round), *[strongest] * retries)
             cost = price_or_infinity(releases, self.delta)
-            # Numerical prices of sampled releases differ by some 1e-9 of them from one
-            # list to another.
-            return cost * (1.0 + 1e-6) if is_sampled else cost
+            if is_sampled:
+                # Numerical prices of sampled releases differ by some 1e-9 of them from
+                # one list to another.
+                cost *= 1.0 + 1e-6
+            return cost
         # Pure releases add up, so that the dearest one stands for each retry here as
         # well.
         return max(

@@ -6,19 +6,12 @@ import math
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from flwr_dpkmeans.errors import (
-    ConfigurationError,
-    PlanError,
-)
+from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.privacy import release
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.calibration import calibrate_scale, gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.closeness import SAME
-from flwr_dpkmeans.privacy.release import (
-    Event,
-    NoiseShape,
-    PrivacyUnit,
-)
+from flwr_dpkmeans.privacy.release import Event, NoiseShape, PrivacyUnit
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.outcome import COUNT
 
@@ -45,6 +38,8 @@ def price_or_infinity(events: tuple[Event, ...], delta: float) -> float:
         return math.inf
 
 
+_LESS_DISCRETENESS = 1 - 1e-6
+"""Of epsilon and delta: a millionth is set aside for what discrete noise costs."""
 UNDECLARED_DELTA = 1e-6
 """delta of a run whose number of rows nobody declares."""
 
@@ -60,7 +55,7 @@ def resolve_delta(config: RunConfig, n_clients: int) -> float:
     if settings.unit is PrivacyUnit.CLIENT:
         if n_clients < 3:
             return UNDECLARED_DELTA
-        return min(UNDECLARED_DELTA, 1.0 / (n_clients * math.log(n_clients)))
+        return min(UNDECLARED_DELTA, _delta_of(n_clients))
     n = settings.n_examples
     if n is None:
         return UNDECLARED_DELTA
@@ -69,6 +64,11 @@ def resolve_delta(config: RunConfig, n_clients: int) -> float:
             f"n_examples is {n}, but 1/(N ln N) needs at least 3: give delta or add"
             " data."
         )
+    return _delta_of(n)
+
+
+def _delta_of(n: float) -> float:
+    """1/(n ln n) for n units."""
     return 1.0 / (n * math.log(n))
 
 
@@ -82,10 +82,10 @@ def whole_multiplier(config: RunConfig, delta: float) -> float:
     settings = config.settings
     if config.task.noise is not NoiseShape.LAPLACE:
         return gaussian_noise_multiplier(settings.epsilon, delta)
-    total = settings.reserved_share(counts=config.task.counts(settings.unit))
-    # A millionth of both is set aside for what the discrete noise costs.
-    epsilon = settings.epsilon * total * (1 - 1e-6)
-    multiplier = gaussian_noise_multiplier(epsilon, delta * (1 - 1e-6))
+    counts = config.task.counts(settings.unit)
+    total = settings.reserved_share(counts=counts)
+    epsilon = settings.epsilon * total * _LESS_DISCRETENESS
+    multiplier = gaussian_noise_multiplier(epsilon, delta * _LESS_DISCRETENESS)
     return multiplier * math.sqrt(total)
 
 
@@ -101,7 +101,8 @@ cost at the final delta.
 
 def closing_multiplier(plan: Plan, share: float) -> float:
     """Noise multiplier of a closing round with a share of the budget."""
-    multiplier = whole_multiplier(plan.config, plan.delta) / math.sqrt(share)
+    whole = whole_multiplier(plan.config, plan.delta)
+    multiplier = whole / math.sqrt(share)
     rate = plan.settings.client_sampling_rate
     if rate >= 1.0:
         return multiplier
@@ -109,29 +110,17 @@ def closing_multiplier(plan: Plan, share: float) -> float:
 
 
 @lru_cache(maxsize=64)
-def _sampled_multiplier(
-    multiplier: float,
-    rate: float,
-    delta: float,
-) -> float:
+def _sampled_multiplier(multiplier: float, rate: float, delta: float) -> float:
     """The noise multiplier with which one release over sampled clients costs what it
     would over all with the other.
     """
     over_all = release.GaussianRelease("closing round", multiplier)
     epsilon = compose_epsilon([over_all], delta)
-    return calibrate_scale(
-        lambda scale: [
-            release.GaussianRelease(
-                "closing round",
-                scale,
-                SAME,
-                rate,
-            )
-        ],
-        epsilon,
-        delta,
-        start=multiplier,
-    )
+
+    def over_a_sample(scale: float) -> list[Event]:
+        return [release.GaussianRelease("closing round", scale, SAME, rate)]
+
+    return calibrate_scale(over_a_sample, epsilon, delta, start=multiplier)
 
 
 def counted_delta(plan: Plan) -> float:
@@ -150,18 +139,22 @@ def counted_delta(plan: Plan) -> float:
     by_record = settings.unit is PrivacyUnit.RECORD
     if counting is None or plan.n_examples is None or not by_record:
         return delta
-    std = max(
-        plan.released_std(counting, block)
-        for block in counting.blocks
-        if block.name == COUNT
-    )
+    stds = []
+    for block in counting.blocks:
+        if block.name == COUNT:
+            stds.append(plan.released_std(counting, block))
+    std = max(stds)
     n = plan.n_examples + COUNT_DEVIATIONS * std
+    most = math.nextafter(1.0 / n, 0.0)
     if settings.delta is None:
-        most = 1.0 / (n * math.log(n))
-    else:
-        most = math.nextafter(1.0 / n, 0.0)
-    spendable = _SPENT_BEFORE * (1.0 - settings.closing_share) * settings.epsilon
-    events = plan.events(range(plan.first_round, 1))
-    while delta > most and price_or_infinity(events, 0.25 * delta) <= spendable:
-        delta *= 0.25
+        most = _delta_of(n)
+    part_before_closing = 1.0 - settings.closing_share
+    spendable = _SPENT_BEFORE * part_before_closing * settings.epsilon
+    preliminary = range(plan.first_round, 1)
+    events = plan.events(preliminary)
+    while delta > most:
+        quarter = 0.25 * delta
+        if price_or_infinity(events, quarter) > spendable:
+            break
+        delta = quarter
     return delta

@@ -93,14 +93,17 @@ class ServerFacts:
             )
         # Off the grid, a client's sums could not be encoded for some data, and that it
         # fails would tell of them.
-        if self.n_points < 0 or not all(
-            abs(value) <= 1.0 and (value * 2.0**16).is_integer()
-            for value in self.centre
-        ):
+        are_on_grid = all(_is_on_grid(value) for value in self.centre)
+        if self.n_points < 0 or not are_on_grid:
             raise ConfigurationError(
                 "the server data's centre is not on the grid inside the bounds: check"
                 " the server."
             )
+
+
+def _is_on_grid(value: float) -> bool:
+    """Whether a number is a step of the grid in the box [-1, 1]."""
+    return abs(value) <= 1.0 and (value * 2.0**16).is_integer()
 
 
 @dataclass(frozen=True)
@@ -192,12 +195,10 @@ class PublicFacts:
         """
         if self.released_multiplier is None:
             return self.sampled
-        return (
-            GaussianRelease(
-                "other releases", self.released_multiplier, self.released_closeness
-            ),
-            *self.sampled,
+        others = GaussianRelease(
+            "other releases", self.released_multiplier, self.released_closeness
         )
+        return (others, *self.sampled)
 
     def calibrate(self, closeness_at: Callable[[float], Closeness]) -> float:
         """Noise multiplier of the task's own rounds.
@@ -207,13 +208,12 @@ class PublicFacts:
         Under joint Gaussian accounting the squared reciprocals of the multipliers add
         up.
         """
-        total = calibrate_gaussian(
-            self.settings.epsilon,
-            self.delta,
-            lambda multiplier: joint_closeness(
-                [closeness_at(multiplier), self.released_closeness]
-            ),
-        )
+
+        def all_closeness_at(multiplier: float) -> Closeness:
+            parts = [closeness_at(multiplier), self.released_closeness]
+            return joint_closeness(parts)
+
+        total = calibrate_gaussian(self.settings.epsilon, self.delta, all_closeness_at)
         if self.released_multiplier is None:
             return total
         left = total**-2 - self.released_multiplier**-2

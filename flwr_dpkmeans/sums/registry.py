@@ -27,7 +27,7 @@ class Registry(MutableMapping[str, ItemT]):
         self,
         group: str,
         option: str = "the name",
-        require: Callable[..., None] = lambda *_: None,
+        require: Callable[[str, ItemT], None] | None = None,
     ) -> None:
         self._group = group
         self._option = option
@@ -46,7 +46,8 @@ class Registry(MutableMapping[str, ItemT]):
 
         Another one of the same name is refused, since plans name it.
         """
-        self._require(name, item)
+        if self._require is not None:
+            self._require(name, item)
         self._import(name)
         if self._items.setdefault(name, item) is not item:
             raise ConfigurationError(
@@ -64,14 +65,16 @@ class Registry(MutableMapping[str, ItemT]):
             return
         module, attribute = place.split(":")
         item: ItemT = getattr(import_module(module), attribute)
-        self._require(name, item)
+        if self._require is not None:
+            self._require(name, item)
         self._items[name] = item
 
     def find(self, name: str, *others: str) -> ItemT:
         """The item of a name; another name is a `ConfigurationError` with the nearest
         that is known, or of `others`.
         """
-        if name not in self:
+        # Asking whether a name is there loads the entry points, which costs time.
+        if name not in self._items and name not in self:
             if name in self._unusable:
                 raise ConfigurationError(
                     f"{self._option} is {name!r}, but {self._unusable[name]}."
@@ -133,9 +136,4 @@ class Registry(MutableMapping[str, ItemT]):
             why = f"{type(error).__name__}: {error}"
         sentence = f"what is installed as {point.value!r} cannot be used ({why})"
         self._unusable[point.name] = sentence
-        _logger.warning(
-            "%s %r: %s",
-            self._group,
-            point.name,
-            sentence,
-        )
+        _logger.warning("%s %r: %s", self._group, point.name, sentence)

@@ -6,24 +6,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.errors import PlanError, ProtocolError
+from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.privacy.release import Block, ReleasedSum
 
 Array = NDArray[np.float64]
-
 _GRID = 2.0**16
-_LONGEST_HEADER = 10_000
-_LARGEST_SIZE = 2**31
 _RESULT = ("centroids", "counts")
 """What a clustering is read for, and every round of one may see."""
 
@@ -97,12 +93,15 @@ class State:
         for name in names:
             array = self.arrays[name]
             sizes += [array.ndim, *array.shape]
-            steps = np.rint(array * _GRID)
-            grid.append(steps.astype("<i8").tobytes())
+            on_grid = np.rint(array * _GRID)
+            integers = on_grid.astype("<i8")
+            grid.append(integers.tobytes())
         header = json.dumps([names, sizes])
-        parts = [header.encode(), b"\n", *grid]
-        data = b"".join(parts)
-        return hashlib.sha256(data).digest()
+        hashed = hashlib.sha256(header.encode())
+        hashed.update(b"\n")
+        for steps in grid:
+            hashed.update(steps)
+        return hashed.digest()
 
     @cached_property
     def packed(self) -> bytes:
@@ -111,6 +110,7 @@ class State:
 
         Examples
         --------
+        >>> from flwr_dpkmeans.sums.wire.packed_state import unpack_state
         >>> state = State({"sums": np.zeros((2, 3)), "counts": np.ones(2)}, (0.5,))
         >>> again = unpack_state(state.packed)
         >>> again.digest == state.digest, again.movements
@@ -124,9 +124,8 @@ class State:
             values.append(np.ravel(array))
         header = {"movements": len(self.movements), "arrays": shapes}
         line = json.dumps(header) + "\n"
-        doubles = np.concatenate(values)
-        data = doubles.astype("<f8").tobytes()
-        return line.encode() + data
+        doubles = np.concatenate(values).astype("<f8")
+        return line.encode() + doubles.tobytes()
 
     def view(self, names: Collection[str]) -> State:
         """Return the state with only the named arrays, and the result so far: what one
@@ -146,88 +145,9 @@ class State:
         return replace(self, arrays=arrays)
 
 
-@lru_cache(maxsize=4)
-def unpack_state(blob: bytes, most_movements: int | None = None) -> State:
-    """Undo `State.packed`; anything else is a `ProtocolError`.
-
-    The arrays are read-only, as they are shared.
-
-    Movements become Python numbers, of which millions would take half a minute: from a
-    peer, no more of them are read than the plan has rounds.
-    """
-    end = blob.find(b"\n", 0, _LONGEST_HEADER)
-    if end < 0:
-        raise ProtocolError(
-            "a state's header is missing or too long: use the same version of"
-            " flwr-dpkmeans."
-        )
-    # Without a copy: the arrays may be large, and may be rubbish.
-    data = memoryview(blob)[end + 1 :]
-    n_movements, shapes = _state_header(blob[:end])
-    if most_movements is not None and n_movements > most_movements:
-        raise ProtocolError(
-            f"a state has {n_movements} movements, but there are {most_movements}"
-            " rounds at most: message discarded."
-        )
-    sizes = [n_movements]
-    dimensions = set()
-    for shape in shapes.values():
-        sizes.append(math.prod(shape))
-        dimensions.add(len(shape))
-    n_bytes = 8 * sum(sizes)
-    if len(data) != n_bytes or not dimensions <= {1, 2}:
-        raise ProtocolError(
-            "a state's arrays do not have the sizes that its header says: message"
-            " discarded."
-        )
-    doubles = np.frombuffer(data, dtype="<f8")
-    values: Any = doubles.astype(np.float64)
-    if not np.isfinite(values).all():
-        raise ProtocolError(
-            "a state has values that are not finite: message discarded."
-        )
-    ends = np.cumsum(sizes)
-    movements, *parts = np.split(values, ends[:-1])
-    arrays = {}
-    for name, part in zip(shapes, parts, strict=True):
-        arrays[name] = part.reshape(shapes[name])
-    state = State(arrays, tuple(movements.tolist()))
-    return state.frozen()
-
-
-Shapes = dict[str, tuple[int, ...]]
-"""Of arrays, by name."""
-
-
-def _state_header(text: bytes) -> tuple[int, Shapes]:
-    """Number of movements, and shapes by name, in a packed state's first line."""
-    try:
-        header = json.loads(text)
-        n_movements = _size(header["movements"])
-        shapes: Shapes = {}
-        for name, sizes in header["arrays"].items():
-            shapes[str(name)] = tuple(_size(size) for size in sizes)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ProtocolError(
-            "a state's header is malformed: use the same version of flwr-dpkmeans."
-        ) from error
-    return n_movements, shapes
-
-
-def _size(value: object) -> int:
-    """A size that came from elsewhere; what is none is a `ValueError`."""
-    if type(value) is not int or not 0 <= value <= _LARGEST_SIZE:
-        raise ValueError(f"{value!r} is no size")
-    return value
-
-
 Labels = NDArray[np.int64]
-
-
 RoundStatistic = Callable[[Array, State], Sequence[Array]]
 """``statistic(points, state) -> arrays`` of one client."""
-
-
 UnroundedStatistic = tuple[RoundStatistic, Callable[[Array], Array]]
 """An exact sum, and what is made of it as one vector."""
 LabelledStatistic = Callable[[Array, State, Labels], Sequence[Array]]
@@ -310,7 +230,8 @@ class PrivateSum:
         """
         if not self.in_blocks:
             points = np.asarray(points)
-            labels = None if labels is None else np.asarray(labels)
+            if labels is not None:
+                labels = np.asarray(labels)
         elif self.profiles and beside is not None:
             points = _beside(points, beside)
         if self.labelled is None or labels is None:
@@ -318,7 +239,14 @@ class PrivateSum:
         return self.labelled(points, state, labels)
 
 
-def _beside(points: Any, columns: Array) -> Any:
+class _LargeTable(Protocol):
+    """A table beyond memory."""
+
+    def beside(self, columns: Array) -> Array:
+        """The table with further columns behind its own."""
+
+
+def _beside(points: Array | _LargeTable, columns: Array) -> Array:
     """Points with the columns of a profile behind their own, also of a table that is
     beyond memory.
     """

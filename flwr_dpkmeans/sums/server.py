@@ -34,7 +34,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from flwr_dpkmeans.errors import CohortError, ProtocolError, RefusalError, VersionError
 from flwr_dpkmeans.log import event, now_at, placed_logger
@@ -43,24 +42,25 @@ from flwr_dpkmeans.privacy.release import ReleasedSum
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.secagg.credentials import Credential
-from flwr_dpkmeans.secagg.messages import Release, Silence, Stage
+from flwr_dpkmeans.secagg.messages import FinishReply, Release, Stage
 from flwr_dpkmeans.secagg.pins import fingerprints, require_known_peers
 from flwr_dpkmeans.secagg.ring import AggregateVector
 from flwr_dpkmeans.secagg.roster import Roster
-from flwr_dpkmeans.secagg.session import require_equal_tags
+from flwr_dpkmeans.secagg.session import PartOfSum, Silence, require_equal_tags
 from flwr_dpkmeans.sums.aggregation import session_of
+from flwr_dpkmeans.sums.aggregation.server_sessions import Session
 from flwr_dpkmeans.sums.build import build_algorithm, initial_state
 from flwr_dpkmeans.sums.checks.plausible import require_plausible
 from flwr_dpkmeans.sums.draft import redraft_plan
 from flwr_dpkmeans.sums.outcome import COUNT, Discoveries
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound, make_noise_source
-from flwr_dpkmeans.sums.round import State
-from flwr_dpkmeans.sums.server_sessions import Session
+from flwr_dpkmeans.sums.round import Array, State
 from flwr_dpkmeans.sums.statement import Step, build_report, describe_step
 from flwr_dpkmeans.sums.trust import Broadcast
 from flwr_dpkmeans.sums.wire import (
     Failure,
     KeysReply,
+    Reply,
     Request,
     dump_plan,
     installed_versions,
@@ -73,7 +73,7 @@ logger = placed_logger("flwr_dpkmeans.server")
 _NODES_SHOWN = 20
 
 
-Answer = Callable[[Stage, int], Any]
+Answer = Callable[[Stage, int], Reply | Failure]
 """What came from a node, not yet looked at.
 
 Called with what it was asked, and its id, it is the reply or a `Failure`; a
@@ -94,7 +94,7 @@ class Server:
         plan: Plan,
         *,
         node_ids: Sequence[int],
-        server_points: Any = None,
+        server_points: Array | None = None,
         started: str = "",
         app_hash: str = "",
     ) -> None:
@@ -239,25 +239,18 @@ class Server:
                 state = self._state_for(session.round_index)
         for node in self.nodes:
             message = session.request(node, release, state)
-            yield (
-                node,
-                Request(
-                    stage,
-                    message,
-                    plan=plan,
-                    run_id=run_id,
-                ),
-            )
+            yield node, Request(stage, message, plan=plan, run_id=run_id)
 
     def _begin_attempt(self) -> None:
         """Note that one more aggregation is asked for, and whether the same one was
         before.
         """
         session = self.session
-        self._is_repeated = (
-            bool(self.attempts) and self.attempts[-1][0] == session.round_index
-        )
-        self.attempts += ((session.round_index, session.attempt),)
+        self._is_repeated = False
+        if self.attempts:
+            last_round, _ = self.attempts[-1]
+            self._is_repeated = last_round == session.round_index
+        self.attempts = (*self.attempts, session.attempt_id)
         now_at(session.round_index, session.attempt)
         if self._new_plan is not None and not self._is_repeated:
             self._plan_in_force = plan_digest(self._new_plan)
@@ -290,23 +283,21 @@ class Server:
         least = max(2, self.plan.min_cohort)
         if not silent or n_answered >= least:
             return
-        charged = (
-            "what those that answered charged stays charged"
-            if self.attempts
-            else "nobody has charged anything"
-        )
+        charged = "nobody has charged anything"
+        if self.attempts:
+            charged = "what those that answered charged stays charged"
         raise CohortError(
             f"{n_answered} of {len(nodes)} nodes answered within {timeout:.0f} s"
-            f" (silent: nodes {silent[:20]}), but at least {least} are needed, and"
-            f" {charged}: see whether the silent ones are off, overloaded or busy with"
-            f" another run, then start a new run, or raise {option}."
+            f" (silent: nodes {silent[:_NODES_SHOWN]}), but at least {least} are"
+            f" needed, and {charged}: see whether the silent ones are off, overloaded"
+            f" or busy with another run, then start a new run, or raise {option}."
         )
 
     def _replies(
         self,
         answers: Iterable[tuple[int, Answer]],
         stage: Stage,
-    ) -> Iterator[tuple[int, Any]]:
+    ) -> Iterator[tuple[int, Reply | Failure | VersionError]]:
         """Replies of nodes that were asked, or the `Failure` or `VersionError` that
         came instead; others are logged.
         """
@@ -315,6 +306,7 @@ class Server:
             if node not in nodes:
                 logger.warning("node %d was not asked: its message is ignored", node)
                 continue
+            reply: Reply | Failure | VersionError
             try:
                 reply = answer(stage, node)
             except VersionError as error:
@@ -329,7 +321,7 @@ class Server:
         stops the run with a sentence.
         """
         agreed = self._agreed(answers)
-        missing = sorted(set(self.joined) - set(agreed))
+        missing = sorted(set(self.joined) - agreed.keys())
         if missing:
             logger.warning(
                 "nodes %s did not answer the plan and are left out",
@@ -353,20 +345,13 @@ class Server:
         credentials = {node: reply.credential for node, reply in agreed.items()}
         marks = {node: reply.marks for node, reply in agreed.items() if reply.marks}
         require_known_peers(credentials, marks, self.plan.run_id)
-        self._credentials = {
-            node: credential
-            for node, credential in credentials.items()
-            if credential is not None
-        }
+        for node, credential in credentials.items():
+            if credential is not None:
+                self._credentials[node] = credential
         public_keys = {node: reply.public_key for node, reply in agreed.items()}
         roster = Roster.of(0, public_keys)
         self._cohort = fingerprints(roster, self._credentials)
-        self._session = session_of(
-            agreed_plan,
-            self.plan,
-            roster,
-            self._credentials,
-        )
+        self._session = session_of(agreed_plan, self.plan, roster, self._credentials)
         self.due = self._session.due
         self._to_open = self.plan.first_round if self.due is Stage.SUM else None
 
@@ -385,7 +370,7 @@ class Server:
                 error = reply.stop(node, always=True)
                 _log_refusal(node, error, reply.code)
                 stopping.setdefault(node, error)
-            else:
+            elif isinstance(reply, KeysReply):
                 agreed.setdefault(node, reply)
         # What comes from a node that agreed besides, such as a refusal of the plan's
         # copy, changes nothing.
@@ -402,7 +387,7 @@ class Server:
         session = self.session
         stage = session.due
         for node, reply in self._replies(answers, stage):
-            self._take_one(node, reply)
+            self._take_reply(node, reply)
         if stage is Stage.SHARE:
             # Keys are shared before any round.
             model = self.plan.model
@@ -420,19 +405,24 @@ class Server:
             return None
         return self._finish_round(aggregate, session.n_summed)
 
-    def _take_one(
+    def _take_reply(
         self,
         node: int,
-        reply: Any,
+        reply: Reply | Failure | VersionError,
     ) -> None:
-        """Hand one node's part to the session, or log why it is refused."""
+        """Hand one node's part to the session, or log why it is refused.
+
+        A refusal that leaving the node out does not mend stops the run.
+        """
         try:
             if isinstance(reply, Failure):
                 raise reply.stop(node, always=False)
-            self.session.take(node, reply)
+            if isinstance(reply, PartOfSum):
+                self.session.take(node, reply)
         except ProtocolError as error:
-            is_failure = isinstance(reply, Failure)
-            kind = reply.code if is_failure else type(error).__name__
+            kind = type(error).__name__
+            if isinstance(reply, Failure):
+                kind = reply.code
             _log_refusal(node, error, kind)
 
     def _log_silence(self, silence: Silence) -> None:
@@ -483,15 +473,10 @@ class Server:
         index = session.round_index
         broadcast = self._broadcast(aggregate, plan.round_at(index))
         if broadcast.released is not None:
-            sharers = session.sharers
-            n_sharers = None if sharers is None else len(sharers.members)
-            require_plausible(
-                plan,
-                index,
-                broadcast.released,
-                n_clients,
-                n_sharers,
-            )
+            n_sharers = None
+            if session.sharers is not None:
+                n_sharers = len(session.sharers.members)
+            require_plausible(plan, index, broadcast.released, n_clients, n_sharers)
         values = broadcast.values
         if plan.server_advances and not plan.discovers(index):
             # Where the server goes on by itself, clients are sent its state and need no
@@ -501,15 +486,14 @@ class Server:
         self._new_plan = None
         if broadcast.released is not None:
             self._learn(index, broadcast.released)
+        return self._after_sum(index, n_clients)
+
+    def _after_sum(self, index: int, n_clients: int) -> Step:
+        """Say what a sum came to, and which round is opened next."""
         movement = None
         if self.clusters is not None and self.clusters.movements:
             movement = self.clusters.movements[-1]
-        step = describe_step(
-            self.plan,
-            self.attempts,
-            n_clients,
-            movement,
-        )
+        step = describe_step(self.plan, self.attempts, n_clients, movement)
         following = self.plan.round_after(index, self.clusters)
         if self.plan.is_final and following > self.plan.last_round:
             self.due = Stage.FINISH
@@ -525,10 +509,7 @@ class Server:
     ) -> Broadcast:
         """What the trust model has the server send on, and lets it read."""
         return planned.model.broadcast(
-            aggregate,
-            planned.blocks,
-            self.plan.fraction_bits,
-            self._noise,
+            aggregate, planned.blocks, self.plan.fraction_bits, self._noise
         )
 
     def _take_finish(self, answers: Iterable[tuple[int, Answer]]) -> None:
@@ -544,7 +525,7 @@ class Server:
                     reply.code,
                     reply.sentence,
                 )
-            else:
+            elif isinstance(reply, FinishReply):
                 tags.setdefault(node, reply.tag)
         require_equal_tags(tags, self.plan.last_round + 1)
         missing = [node for node in self.nodes if node not in tags]
@@ -561,11 +542,7 @@ class Server:
         self.confirmed = tuple(sorted(tags))
         self.due = None
 
-    def _learn(
-        self,
-        index: int,
-        released: ReleasedSum,
-    ) -> None:
+    def _learn(self, index: int, released: ReleasedSum) -> None:
         """Use a released sum: the last preliminary one makes the plan final, the others
         move the centroids.
         """
@@ -584,10 +561,7 @@ class Server:
         """Add what a preliminary sum tells, of which the last makes the plan final."""
         plan = self.plan
         discoveries = plan.task.take_preliminary(
-            plan,
-            index,
-            released,
-            self._discoveries,
+            plan, index, released, self._discoveries
         )
         self._discoveries = discoveries
         if COUNT in released.arrays:
@@ -688,11 +662,11 @@ def _common_columns(columns: Mapping[int, str], *, allow_unnamed: bool) -> str:
     if not digests:
         return ""
     if len(digests) > 1:
-        groups = [
-            sorted(node for node, other in columns.items() if other == digest)
-            for digest in digests
-        ]
-        smallest = sorted(groups, key=len)[:_NODES_SHOWN]
+        by_digest: dict[str, list[int]] = {digest: [] for digest in digests}
+        for node, digest in sorted(columns.items()):
+            if digest:
+                by_digest[digest].append(node)
+        smallest = sorted(by_digest.values(), key=len)[:_NODES_SHOWN]
         listed = "; ".join(f"nodes {group[:_NODES_SHOWN]}" for group in smallest)
         raise RefusalError(
             "the clients' tables have columns of different names, or an order that"

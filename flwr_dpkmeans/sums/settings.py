@@ -14,22 +14,21 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from typing import Any
 
 from flwr_dpkmeans.errors import (
     ConfigurationError,
     invalid,
-    require_ranges,
 )
 from flwr_dpkmeans.privacy.noise import NoiseKind
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.option_rules import (
     Options,
-    _as_float,
+    Rule,
     choice,
     flag,
     option,
     real,
+    require_bounds,
     whole,
 )
 
@@ -39,6 +38,8 @@ RECOVER_ABOVE = 100
 a repetition would hardly find them all.
 """
 _MOST_BESIDE = 65_536
+_UNUSED_PROFILE_SHARE = 0.05
+"""The default of a share that only a schema may change."""
 Box = tuple[tuple[float, ...], tuple[float, ...]]
 """Lower and upper bounds, one pair for each feature (or one for all), in the units of
 the data.
@@ -82,22 +83,7 @@ class Dropout(Enum):
         return cls.RETRY
 
 
-def require_bounds(bounds: object) -> None:
-    """One sentence for bounds that are missing, no numbers, reversed, not finite or of
-    the wrong number.
-    """
-    sides = bounds if isinstance(bounds, tuple) and len(bounds) == 2 else (None,)
-    if not all(
-        isinstance(side, tuple) and None not in map(_as_float, side) for side in sides
-    ):
-        raise ConfigurationError(
-            f"bounds are {bounds!r}, but they must be a pair (lower, upper): give"
-            " (-1.0, 1.0)."
-        )
-    require_ranges(*sides)
-
-
-def _require_name(name: str, value: Any) -> None:
+def _require_name(name: str, value: object) -> None:
     if not isinstance(value, str):
         raise invalid(
             name,
@@ -287,30 +273,11 @@ class Settings(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_bounds(self.bounds)
-        n_stated = (
-            sum(n_columns for n_columns, _ in self.standard_columns)
-            if self.schema_digest and self.private_bounds
-            else -1
-        )
-        if self.standard_columns and n_stated != len(self.bounds[0]):
-            raise ConfigurationError(
-                "standard_columns follow from a schema, but there is none like it: give"
-                " one."
-            )
+        self._require_standard_columns()
         self._require_description()
         self.require_width(self.n_features)
         self._require_shares()
-        n, by_record = self.n_examples, self.unit is PrivacyUnit.RECORD
-        if (
-            by_record
-            and self.delta is not None
-            and n is not None
-            and self.delta >= 1.0 / n
-        ):
-            raise ConfigurationError(
-                f"delta is {self.delta:g}, but it must be below 1/N = {1.0 / n:g} or a"
-                " run may publish whole rows: leave delta unset for 1/(N ln N)."
-            )
+        self._require_small_delta()
         if self.dropout not in (None, Dropout.undisturbed()) and not self.masking:
             raise ConfigurationError(
                 "masking is False, but dropout is 'recover', which always masks: leave"
@@ -322,20 +289,47 @@ class Settings(Options):
                 f" {self.min_clients}: start more clients or lower min_clients."
             )
 
+    def _require_standard_columns(self) -> None:
+        """Refuse standardised columns that no schema asks for."""
+        if not self.standard_columns:
+            return
+        lower, _ = self.bounds
+        n_columns = sum(number for number, _ in self.standard_columns)
+        has_schema = self.schema_digest != "" and self.private_bounds
+        if not has_schema or n_columns != len(lower):
+            raise ConfigurationError(
+                "standard_columns follow from a schema, but there is none like it: give"
+                " one."
+            )
+
+    def _require_small_delta(self) -> None:
+        """Refuse a delta at which a run may publish whole rows."""
+        n = self.n_examples
+        if self.unit is not PrivacyUnit.RECORD or self.delta is None or n is None:
+            return
+        if self.delta >= 1.0 / n:
+            raise ConfigurationError(
+                f"delta is {self.delta:g}, but it must be below 1/N = {1.0 / n:g} or a"
+                " run may publish whole rows: leave delta unset for 1/(N ln N)."
+            )
+
     def _require_description(self) -> None:
         """Refuse a description of the clusters that no schema asks for."""
-        widths, gaps, share = self.profile_widths, self.gap_columns, self.profile_share
-        asks = bool(widths or gaps)
-        shared = 0.0 < share < 0.5 if asks else share == 0.05
-        if not shared or not _are_widths(widths) or (asks and not self.schema_digest):
+        widths = self.profile_widths
+        gaps = self.gap_columns
+        asks = len(widths) > 0 or len(gaps) > 0
+        if asks:
+            is_sound = self.schema_digest != "" and 0.0 < self.profile_share < 0.5
+        else:
+            is_sound = self.profile_share == _UNUSED_PROFILE_SHARE
+        if not is_sound or not _are_widths(widths):
             raise ConfigurationError(
                 "profile_widths follow from a schema, but there is none like it: give"
                 " one."
             )
-        if (
-            not _are_indices(gaps, len(widths[2:]) + sum(widths[:2]))
-            or self.n_beside > _MOST_BESIDE
-        ):
+        # Of numbers and of flags there are as many columns, of categories one each.
+        n_profiled = sum(widths[:2]) + len(widths[2:])
+        if not _are_indices(gaps, n_profiled) or self.n_beside > _MOST_BESIDE:
             raise ConfigurationError(
                 "gap_columns follow from a schema, but there is none like it: give one."
             )
@@ -349,24 +343,32 @@ class Settings(Options):
 
     def dropout_of(self, n_clients: int) -> Dropout:
         """What happens when clients fall silent, as given or as usual."""
-        return self.dropout or Dropout.usual(n_clients, masked=self.masking)
+        if self.dropout is None:
+            return Dropout.usual(n_clients, masked=self.masking)
+        return self.dropout
 
     def preliminary_share(self, *, counts: bool) -> float:
         """Share of the budget that the releases before the task's own take, with a
         private count or without.
         """
-        count = self.count_share if counts and self.n_examples is None else 0.0
-        return count + (self.bounds_share if self.private_bounds else 0.0)
+        share = 0.0
+        if counts and self.n_examples is None:
+            share += self.count_share
+        if self.private_bounds:
+            share += self.bounds_share
+        return share
 
     @cached_property
     def closing_share(self) -> float:
         """Share of the budget that the releases after the task's own take: a
         description, and a private evaluation.
         """
-        evaluated = (
-            self.evaluation_share if self.evaluation is EvaluationKind.PRIVATE else 0.0
-        )
-        return evaluated + (self.profile_share if self.n_beside else 0.0)
+        share = 0.0
+        if self.evaluation is EvaluationKind.PRIVATE:
+            share += self.evaluation_share
+        if self.n_beside > 0:
+            share += self.profile_share
+        return share
 
     def reserved_share(self, *, counts: bool) -> float:
         """Share of the budget that is not the task's own.
@@ -380,10 +382,11 @@ class Settings(Options):
         client or miss some.
         """
         rate = self.client_sampling_rate
-        if self.reserved_share(counts=True) >= 1.0:
+        reserved = self.reserved_share(counts=True)
+        if reserved >= 1.0:
             raise ConfigurationError(
                 "count_share, bounds_share, profile_share and evaluation_share"
-                f" together are {self.reserved_share(counts=True):g}, but they must"
+                f" together are {reserved:g}, but they must"
                 " leave the algorithm a part of the budget: give smaller ones."
             )
         if self.evaluation is EvaluationKind.EXACT and rate < 1.0:
@@ -407,11 +410,12 @@ class Settings(Options):
         """Refuse tables of `n_features` columns (None: not known yet) that bounds or
         names do not fit, or too wide.
         """
-        n_bounds, names = len(self.bounds[0]), self.feature_names
+        lower, _ = self.bounds
+        n_bounds = len(lower)
+        names = self.feature_names
         if n_features is not None:
-            self.__dataclass_fields__["n_features"].metadata["rule"].take(
-                "n_features", n_features
-            )
+            rule: Rule = self.__dataclass_fields__["n_features"].metadata["rule"]
+            rule.take("n_features", n_features)
             if n_bounds not in (1, n_features):
                 raise ConfigurationError(
                     f"there are bounds for {n_bounds} features, but the table has"
@@ -419,20 +423,24 @@ class Settings(Options):
                     " each."
                 )
         if len(set(names)) != len(names):
-            ((twice, times),) = Counter(names).most_common(1)
+            twice, times = Counter(names).most_common(1)[0]
             raise ConfigurationError(
                 f"feature_names has {twice!r} {times} times, but columns are matched by"
                 " name: rename the others."
             )
-        widths = {
-            len(names),
-            n_features or len(names),
-            n_bounds if n_bounds > 1 else len(names),
-        }
-        if names and len(widths) > 1:
+        if not names:
+            return
+        other_widths: set[int] = set()
+        if n_features is not None:
+            other_widths.add(n_features)
+        if n_bounds > 1:
+            # One pair alone is for all features.
+            other_widths.add(n_bounds)
+        other_widths.discard(len(names))
+        if other_widths:
             raise ConfigurationError(
                 f"feature_names has {len(names)} names, but bounds or n_features say"
-                f" {max(widths - {len(names)})}: give one name for each feature."
+                f" {max(other_widths)}: give one name for each feature."
             )
 
 

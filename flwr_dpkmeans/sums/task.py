@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
 from flwr_dpkmeans.privacy.release import (
@@ -29,12 +29,15 @@ from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, EvaluationKind, Settings
 
 if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler, TypeAdapter
+    from pydantic_core import CoreSchema
+
     from flwr_dpkmeans.sums.config import RunConfig
     from flwr_dpkmeans.sums.plan import Plan, PlannedRound
     from flwr_dpkmeans.sums.public_facts import PublicFacts
     from flwr_dpkmeans.sums.trust import TrustModel
 
-
+KindT = TypeVar("KindT")
 _OF_CALLS = (
     "algorithm",
     "engine",
@@ -114,9 +117,9 @@ class Task(Options, ABC):
 
         Where clients are protected, their number is what counts.
         """
-        return cls.needs_n_examples and not (
-            unit is PrivacyUnit.CLIENT and cls.weighs_clients_alike
-        )
+        if unit is PrivacyUnit.CLIENT and cls.weighs_clients_alike:
+            return False
+        return cls.needs_n_examples
 
     @classmethod
     def default_trust(cls, *, has_server_data: bool) -> str:
@@ -124,11 +127,9 @@ class Task(Options, ABC):
 
         With optional server points one that leaves them there.
         """
-        return (
-            "distributed"
-            if has_server_data and cls.server_data is ServerData.OPTIONAL
-            else cls.trust
-        )
+        if has_server_data and cls.server_data is ServerData.OPTIONAL:
+            return "distributed"
+        return cls.trust
 
     # -- the computation ---------------------------------------------------------------
 
@@ -171,7 +172,9 @@ class Task(Options, ABC):
 
         0: none.
         """
-        return 0 if settings.evaluation is EvaluationKind.NONE else settings.n_classes
+        if settings.evaluation is EvaluationKind.NONE:
+            return 0
+        return settings.n_classes
 
     # -- what is released besides ------------------------------------------------------
 
@@ -310,10 +313,11 @@ class Task(Options, ABC):
         state: State,
     ) -> bool:
         """Whether a state that the server sent fits a round, or (None) the result."""
-        return step is None or (
-            set(state.extras) == set(step.reads)
-            and (step.admits is None or step.admits(state))
-        )
+        if step is None:
+            return True
+        if state.extras.keys() != set(step.reads):
+            return False
+        return step.admits is None or step.admits(state)
 
     # -- what comes of it --------------------------------------------------------------
 
@@ -365,9 +369,9 @@ class Task(Options, ABC):
     @classmethod
     def __get_pydantic_core_schema__(
         cls,
-        source: Any,
-        handler: Any,
-    ) -> Any:
+        source: type[Task],
+        handler: GetCoreSchemaHandler,
+    ) -> CoreSchema:
         """A task of any kind travels with its name.
 
         Which class that is, the registry says.
@@ -382,23 +386,27 @@ class Task(Options, ABC):
         )
 
 
+def adapter(kind: type[KindT]) -> TypeAdapter[KindT]:
+    """Parser and serialiser of a plan or a kind of task."""
+    compiled: TypeAdapter[KindT] = _compiled_adapter(kind)  # type: ignore[arg-type]
+    return compiled
+
+
 @lru_cache(maxsize=64)
-def adapter(kind: type[Any]) -> Any:
-    """Parser and serialiser of a plan or a kind of task, made once: Pydantic takes
-    longer to compile it than a small run takes.
-    """
+def _compiled_adapter(kind: type[object]) -> TypeAdapter[Any]:
+    """Made once: Pydantic takes longer to compile it than a small run takes."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind)
 
 
-def _written(task: Task) -> dict[str, Any]:
+def _written(task: Task) -> dict[str, object]:
     """A task as it stands in a plan: its name, and its parameters."""
     parameters = adapter(type(task)).dump_python(task, mode="json")
     return {"name": task.name, **parameters}
 
 
-def _read(value: Any) -> Task:
+def _read(value: object) -> Task:
     """A task of a plan; a name that nobody registered here, or options that its class
     refuses, are errors.
     """

@@ -27,7 +27,13 @@ from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import IN_SIMULATION
 from flwr_dpkmeans.node.settings import NodeSettings
-from flwr_dpkmeans.secagg.messages import FinishRequest, Release, Stage, SumRequest
+from flwr_dpkmeans.secagg.messages import (
+    FinishRequest,
+    Release,
+    Stage,
+    SumReply,
+    SumRequest,
+)
 from flwr_dpkmeans.secagg.party import Party, Phase
 from flwr_dpkmeans.secagg.ring import FixedPointVector, Ring
 from flwr_dpkmeans.sums.build import build_algorithm
@@ -104,6 +110,7 @@ class Recorder:
             parsed = decode_reply(packet_of(reply.content), Stage.SUM, node)
         except DPKMeansError:
             return [reply]
+        assert isinstance(parsed, SumReply)
         aggregation = (parsed.round_index, parsed.attempt)
         position = node - FIRST_NODE_ID
         self.vectors.setdefault(aggregation, {})[position] = parsed.masked.values

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from flwr_dpkmeans.secagg.messages import Release, Stage
+from flwr_dpkmeans.secagg.messages import Release, Stage, SumReply
 from flwr_dpkmeans.secagg.ring import AggregateVector, Ring
 from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.client import Memory
@@ -102,7 +102,9 @@ class _WatchedRun(LocalRun):
         answer = super().ask(node, request)
         if request.stage is Stage.SUM:
             self._sent.append(self.unmasked_vector)
-            self._received.append(answer(Stage.SUM, node).masked.values)
+            reply = answer(Stage.SUM, node)
+            assert isinstance(reply, SumReply)
+            self._received.append(reply.masked.values)
         return answer
 
     def _broadcast(

@@ -210,6 +210,9 @@ def measured(
     rows = shape.draw(np.random.default_rng([seed, n_rows]), n_rows)
     lower, upper = map(np.asarray, shape.bounds)
     rows = np.clip(rows, lower, upper)
+    # Each cell draws its noise anew: one seed for all would count one draw many times.
+    cell_seed = np.random.SeedSequence([seed, n_rows, round(1000 * epsilon)])
+    noise_seed = int(cell_seed.generate_state(1)[0])
     server_data = None
     if algorithm in WITH_SERVER_POINTS:
         generator = np.random.default_rng([seed, n_rows, 1])
@@ -220,7 +223,7 @@ def measured(
         epsilon=epsilon,
         bounds=shape.bounds,
         noise="seeded",
-        random_state=seed,
+        random_state=noise_seed,
         server_data=server_data,
     )
     with warnings.catch_warnings():

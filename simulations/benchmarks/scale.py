@@ -245,11 +245,9 @@ def growth(doublings: int, repeats: int) -> Iterator[Growth]:
     """FastLloyd with masks in the direct engine, from `START`, one size doubled at a
     time.
     """
-    for name in START:
-        sizes, timings = (
-            tuple(START[name] << step for step in range(doublings + 1)),
-            list[Timing](),
-        )
+    for name, first in START.items():
+        sizes = tuple(first << step for step in range(doublings + 1))
+        timings: list[Timing] = []
         for size in sizes:
             n_rows, n_columns, n_clusters, n_clients = (START | {name: size}).values()
             rows = np.random.default_rng(0).uniform(-1.0, 1.0, (n_rows, n_columns))

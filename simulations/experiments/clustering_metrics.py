@@ -127,9 +127,10 @@ def clustering_metrics(
         finite.
 
     Notes
-    ----- With 10 clusters, silhouette and Dunn take about 0.5 seconds each for 5,000
-    points, and about half a minute each for 50,000; every other metric takes less than
-    0.1 seconds for these.
+    -----
+    With 10 clusters, silhouette and Dunn take about 0.5 seconds each for 5,000 points,
+    and about half a minute each for 50,000; every other metric takes less than 0.1
+    seconds for these.
 
     Silhouette, Davies-Bouldin and Calinski-Harabasz are scikit-learn's, from the
     clusters' points and means. Where scikit-learn has no number because every point is

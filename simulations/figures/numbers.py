@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t as student
 
-from flwr_dpkmeans.algorithms.feddp_kmeans import RULE_OF_THUMB
+from flwr_dpkmeans.algorithms.feddp.shares import RULE_OF_THUMB
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from simulations.figures.kinds import (

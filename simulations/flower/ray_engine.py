@@ -136,9 +136,9 @@ def run_on_ray(
         or Ray failed, the time or the memory was up.
 
     Notes
-    ----- Seeded runs are equal to those of the other engines with the same parts of the
-    data: a virtual client's streams of seeded noise and coins are numbered by its
-    partition.
+    -----
+    Seeded runs are equal to those of the other engines with the same parts of the data:
+    a virtual client's streams of seeded noise and coins are numbered by its partition.
 
     A running Ray cluster is used with ``RayBackend(address="host:6379")``: start it by
     ``ray start --head`` with this environment, call this on one of its machines, and
@@ -205,7 +205,7 @@ def _completed(run_config: Mapping[str, Scalar], folder: Path) -> dict[str, Scal
 
 
 def failure_of(output: str, log: Path) -> DPKMeansError:
-    """Make an error of a failed run's output.
+    r"""Make an error of a failed run's output.
 
     Parameters
     ----------
@@ -223,7 +223,7 @@ def failure_of(output: str, log: Path) -> DPKMeansError:
 
     Examples
     --------
-    >>> output = "INFO: start\\nPlanError: epsilon is too small: raise it.\\n"
+    >>> output = "INFO: start\nPlanError: epsilon is too small: raise it.\n"
     >>> failure_of(output, Path("flwr.log"))
     PlanError('epsilon is too small: raise it.')
     """

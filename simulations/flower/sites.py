@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -137,7 +136,7 @@ def make_sites(
     for site in sites:
         site.policy.write_text(policy)
         for path in (site.data, site.policy):
-            os.chmod(path, 0o600)
+            path.chmod(0o600)
     # What a node could not read would stop the run only after a minute.
     ClientPolicy.from_toml(sites[0].policy, base=DEPLOYED).require_complete()
     return sites

@@ -582,7 +582,7 @@ class Federation:
             (what, ids) for what, ids in processes.items() if ids
         ):
             with contextlib.suppress(OSError):
-                n_open = len(os.listdir(f"/proc/{process}/fd"))
+                n_open = sum(1 for _ in Path(f"/proc/{process}/fd").iterdir())
                 memory = int(
                     Path(f"/proc/{process}/statm").read_text().split()[1]
                 ) * os.sysconf("SC_PAGE_SIZE")

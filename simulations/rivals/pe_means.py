@@ -29,17 +29,14 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 from scipy.special import gamma
 
+from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum, private_sums
+from flwr_dpkmeans.algorithms.budget.noise_kinds import ReleasePart
+from flwr_dpkmeans.algorithms.budget.noise_shares import root_at_least
 from flwr_dpkmeans.algorithms.kmeans_task import (
     KMeansTask,
     seed_of,
     seeded_state,
     stepped,
-)
-from flwr_dpkmeans.algorithms.noise_budget import (
-    PlannedSum,
-    ReleasePart,
-    private_sums,
-    root_at_least,
 )
 from flwr_dpkmeans.baselines.pooled import run_kmeans
 from flwr_dpkmeans.errors import ConfigurationError

@@ -14,13 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum, private_sums
+from flwr_dpkmeans.algorithms.budget.noise_kinds import ReleasePart
+from flwr_dpkmeans.algorithms.budget.noise_shares import root_at_least
 from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask, cluster_state, stepped
-from flwr_dpkmeans.algorithms.noise_budget import (
-    PlannedSum,
-    ReleasePart,
-    private_sums,
-    root_at_least,
-)
 from flwr_dpkmeans.baselines.pooled import run_kmeans
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.kernels.assignment import nearest_centroids

@@ -61,7 +61,7 @@ def load_census(
     codebook: Mapping[str, Sequence[int]] = CODEBOOK_2018,
     download: bool = False,
 ) -> FederatedData:
-    """Load the people of one kind of employment, one client per state, as binary
+    r"""Load the people of one kind of employment, one client per state, as binary
     features.
 
     The rows are those of the ACSIncome task of folktables: AGEP > 16, PINCP > 100, WKHP
@@ -135,7 +135,7 @@ def load_census(
     >>> server = "1,50,5,16,2,0120,001,00,40,2,1,50000,10"
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = pathlib.Path(folder) / "psam_p01.csv"
-    ...     _ = file.write_text("\\n".join([header, client, server]))
+    ...     _ = file.write_text("\n".join([header, client, server]))
     ...     data = load_census(
     ...         folder,
     ...         rng=np.random.default_rng(0),

@@ -97,7 +97,7 @@ STATES: Mapping[int, str] = MappingProxyType(
 
 
 def read_codebook(path: str | Path) -> Mapping[str, Sequence[int]]:
-    """Read the category lists from a PUMS data dictionary of the Census Bureau.
+    r"""Read the category lists from a PUMS data dictionary of the Census Bureau.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def read_codebook(path: str | Path) -> Mapping[str, Sequence[int]]:
     >>> rows = [f'VAL,{name},C,4,"0001","0001",first' for name in CODEBOOK_2018]
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = pathlib.Path(folder) / "definition.csv"
-    ...     _ = file.write_text("\\n".join(rows))
+    ...     _ = file.write_text("\n".join(rows))
     ...     read_codebook(file)["OCCP"]
     (1,)
     """

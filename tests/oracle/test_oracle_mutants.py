@@ -25,10 +25,10 @@ from support.pricing import Draw, Noise
 from test_oracle_lists import events_of, priced
 
 from flwr_dpkmeans.privacy import accounting, calibration, mixtures
-from flwr_dpkmeans.privacy import release as mechanisms
 from flwr_dpkmeans.privacy.calibration import first_private
 from flwr_dpkmeans.privacy.closeness import Closeness, discrete_gaussian_closeness
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, PureRelease, Sensitivity
+from flwr_dpkmeans.privacy.release import block as mechanisms
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.price import price
 from flwr_dpkmeans.sums.public_facts import ServerFacts

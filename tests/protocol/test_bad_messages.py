@@ -50,13 +50,13 @@ from test_hostile_server import (
     with_text,
 )
 
-from flwr_dpkmeans.algorithms import lloyd_family
+from flwr_dpkmeans.algorithms.lloyd_family import packed
 from flwr_dpkmeans.errors import DPKMeansError, ProtocolError
-from flwr_dpkmeans.secagg.packing import MAX_BOXES
+from flwr_dpkmeans.secagg.messages.packing import MAX_BOXES
 from flwr_dpkmeans.sums import build as building
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.round import unpack_state
+from flwr_dpkmeans.sums.wire.packed_state import unpack_state
 
 SECONDS = 5.0
 """Of processor time, since the machine that runs the tests may be busy, or slow.
@@ -415,7 +415,7 @@ def test_a_plan_that_asks_for_minutes_of_work(
 ) -> None:
     """Packing 100,000 spheres takes eight minutes, in the key phase already."""
     config = small_config(algorithm="lloyd", n_clusters=100_000, n_examples=10**9)
-    monkeypatch.setattr(lloyd_family, "MOST_PACKING_WORK", 10**18)
+    monkeypatch.setattr(packed, "MOST_PACKING_WORK", 10**18)
     plan = draft_plan(
         config, run_id=before_keys.run.plan.run_id, n_clients=4, seed=1, n_features=2
     )

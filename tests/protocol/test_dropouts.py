@@ -47,7 +47,7 @@ from flwr_dpkmeans.errors import (
     DPKMeansError,
     RefusalError,
 )
-from flwr_dpkmeans.secagg import packing
+from flwr_dpkmeans.secagg.messages import packing
 from flwr_dpkmeans.sums.draft import worst_case
 from flwr_dpkmeans.sums.statement import epsilon_after
 from flwr_dpkmeans.sums.wire import packet

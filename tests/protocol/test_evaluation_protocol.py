@@ -46,10 +46,11 @@ from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import read_config
-from flwr_dpkmeans.sums import client as mod_module
+from flwr_dpkmeans.sums.client import transitions as mod_module
 from flwr_dpkmeans.sums.price import price
-from flwr_dpkmeans.sums.round import State, unpack_state
+from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.statement import epsilon_after
+from flwr_dpkmeans.sums.wire.packed_state import unpack_state
 
 __all__ = ["truth"]
 

@@ -45,7 +45,7 @@ from support.protocol_federation import (
 )
 
 from flwr_dpkmeans import KMeansClient
-from flwr_dpkmeans.algorithms.lloyd_family import LloydTask
+from flwr_dpkmeans.algorithms.lloyd_family.absolute_sums import LloydTask
 from flwr_dpkmeans.errors import CohortError, DPKMeansError, RefusalError
 from flwr_dpkmeans.flower.in_process_grid import Node
 from flwr_dpkmeans.flower.mod import SecureAggregation

@@ -26,7 +26,7 @@ from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.node.settings import NodeSettings
-from flwr_dpkmeans.sums import client as mod_module
+from flwr_dpkmeans.sums.client import transitions as mod_module
 
 SECRET = "s3cr3t"
 ROWS = ["0.1,0.2,w1,0", "0.3,0.4,w2,1", "0.5,0.6,w3,1"]

@@ -26,14 +26,15 @@ from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.secagg.ring import encode
-from flwr_dpkmeans.sums import client as mod_module
 from flwr_dpkmeans.sums.build import build_algorithm, initial_state
 from flwr_dpkmeans.sums.checks.verify import verify_plan
+from flwr_dpkmeans.sums.client import transitions as mod_module
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.round import State, unpack_state
+from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.statement import build_report
+from flwr_dpkmeans.sums.wire.packed_state import unpack_state
 
 BOX = ((0.0,) * 3, (0.5,) * 3)
 

@@ -28,7 +28,8 @@ from flwr_dpkmeans.errors import CohortError, ProtocolError
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.sums.checks.verify import require_server_state
-from flwr_dpkmeans.sums.round import State, unpack_state
+from flwr_dpkmeans.sums.round import State
+from flwr_dpkmeans.sums.wire.packed_state import unpack_state
 
 CENTERS = np.array([[-0.5, -0.5, 0.0], [0.5, 0.5, 0.0], [0.5, -0.5, 0.5]])
 

@@ -894,7 +894,6 @@ def test_a_long_cell_is_passed_over_however_a_file_is_cut_into_chunks(
     tmp_path: Path, set_limits: SetLimits, size: int
 ) -> None:
     """Its lines looked like records, and whoever wrote the cell wrote 38,000 rows."""
-
     set_limits(text_bytes=size)
     unclosed = '7,"' + "a,b\n" * 50_000
     others = [f"{line},x" for line in LINES]

@@ -29,9 +29,10 @@ from flwr_dpkmeans.sums.checks.verify import require_server_state
 from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan
 from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.round import State, unpack_state
+from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.statement import build_report
 from flwr_dpkmeans.sums.task import TASKS
+from flwr_dpkmeans.sums.wire.packed_state import unpack_state
 
 Steps = NDArray[np.int64]
 MOST = 2**63 - 1

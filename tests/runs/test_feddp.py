@@ -26,14 +26,11 @@ from support.flat import flat_estimator
 from support.protocol_federation import all_bytes, make_federation
 
 from flwr_dpkmeans import FederatedKMeans
-from flwr_dpkmeans.algorithms.feddp_kmeans import (
-    centers_round,
-    lloyd_rounds,
-    outer_product_round,
-    weights_round,
-)
+from flwr_dpkmeans.algorithms.budget.noise_budget import private_sums
+from flwr_dpkmeans.algorithms.feddp.outer_product import outer_product_round
+from flwr_dpkmeans.algorithms.feddp.projected_centers import centers_round, lloyd_rounds
+from flwr_dpkmeans.algorithms.feddp.server_weights import weights_round
 from flwr_dpkmeans.algorithms.kmeans_task import cluster_state, seeded_state
-from flwr_dpkmeans.algorithms.noise_budget import private_sums
 from flwr_dpkmeans.algorithms.server_points import (
     bounds_from_server,
     derive_server_facts,
@@ -65,7 +62,8 @@ from flwr_dpkmeans.sums.build import build_algorithm, initial_state
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.local import run_direct
-from flwr_dpkmeans.sums.plan import Plan, PublicPoints
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.plan_points import PublicPoints
 from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerFacts
 from flwr_dpkmeans.sums.round import PrivateSum, State
 from flwr_dpkmeans.sums.statement import build_report

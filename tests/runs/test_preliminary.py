@@ -15,7 +15,7 @@ import pytest
 from support.drafts import draft_of
 from support.flat import flat_estimator
 
-from flwr_dpkmeans.algorithms.feddp_kmeans import SpherePackingTask
+from flwr_dpkmeans.algorithms.feddp.packed_start import SpherePackingTask
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
 from flwr_dpkmeans.kmeans.ranges.histograms import N_BINS, magnitude_histogram
 from flwr_dpkmeans.kmeans.ranges.magnitudes import N_MAGNITUDES

@@ -24,10 +24,10 @@ from support.engines import join_ray, simulate_server
 from support.flat import run_config as of_keys
 
 from flwr_dpkmeans.__main__ import main as command
+from flwr_dpkmeans.algorithms.budget.noise_kinds import NoiseFamily
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
-from flwr_dpkmeans.algorithms.lloyd_family import FastLloydOptions, Schedule
+from flwr_dpkmeans.algorithms.lloyd_family.fastlloyd import FastLloydOptions, Schedule
 from flwr_dpkmeans.algorithms.lookup import clusterings
-from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily
 from flwr_dpkmeans.algorithms.server_points import bounds_from_server
 from flwr_dpkmeans.data.bundled import BUNDLED, as_classes, load_bundled
 from flwr_dpkmeans.data.partition import MIXTURE_BOUNDS, MixtureClients, Partition
@@ -45,7 +45,7 @@ from flwr_dpkmeans.flower.run_config import strategy_from_run_config
 from flwr_dpkmeans.flower.run_keys import run_keys
 from flwr_dpkmeans.flower.run_progress import LOG_FILE, PROGRESS_FILE, Outcome
 from flwr_dpkmeans.kmeans.folding import PostProcessing
-from flwr_dpkmeans.kmeans.public_points import PackingMethod
+from flwr_dpkmeans.kmeans.public_points.packing import PackingMethod
 from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.options import option_defaults
 from flwr_dpkmeans.privacy.provenance import Provenance

@@ -19,7 +19,8 @@ from flwr.supercore.task_identity import TaskIdentity
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from flwr_dpkmeans import FederatedKMeans
-from flwr_dpkmeans.algorithms import lloyd_family
+from flwr_dpkmeans.algorithms.lloyd_family import fastlloyd
+from flwr_dpkmeans.algorithms.lloyd_family import packed as packed_module
 from flwr_dpkmeans.flower.in_process_grid import InProcessGrid
 from flwr_dpkmeans.kernels import assignment
 from flwr_dpkmeans.threads import one_thread, set_threads
@@ -58,8 +59,8 @@ def watched(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[set
 def test_statistics_and_advances_run_on_one_thread(
     monkeypatch: pytest.MonkeyPatch, engine: str, trust: str
 ) -> None:
-    statistics = watched(monkeypatch, lloyd_family, "relative_statistics")
-    advances = watched(monkeypatch, lloyd_family, "relative_update")
+    statistics = watched(monkeypatch, fastlloyd, "relative_statistics")
+    advances = watched(monkeypatch, fastlloyd, "relative_update")
     km = FederatedKMeans(
         2,
         algorithm="fastlloyd",
@@ -77,7 +78,7 @@ def test_statistics_and_advances_run_on_one_thread(
 def test_a_start_that_clusters_runs_on_one_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    packed = watched(monkeypatch, lloyd_family, "sphere_packing")
+    packed = watched(monkeypatch, packed_module, "sphere_packing")
     km = FederatedKMeans(
         2,
         algorithm="fastlloyd",

@@ -23,6 +23,14 @@ FREE_SETTINGS = (
     " examples_per_client max_epsilon max_retries max_silent min_clients n_clients"
     " n_examples n_features noise profile_share random_state trust"
 )
+TASK_NAMES = "choose_n_clusters n_clusters name options"
+OPTION_NAMES = (
+    "alpha max_iter noise_schedule packing post_processing radius_clipping schedule"
+    " tolerance"
+)
+ROUND_NAMES = "blocks name radius trust"
+BLOCK_NAMES = "entry_bound name noise noise_multiplier sensitivity shape"
+BOUND_NAMES = "because bound nonnegative norm unit"
 FIXED_SETTINGS: dict[str, Any] = {
     "unit": "record",
     "feature_names": [],
@@ -89,12 +97,17 @@ class Plan:
         return n_members - max(1, self.max_silent)
 
 
+def require_names(entries: Any, names: str) -> None:
+    """Refuse a part of the plan that says more or less than one does."""
+    require(isinstance(entries, dict), "a part of the plan is no object.")
+    present = " ".join(sorted(entries))
+    require(present == names, "the plan says more or less than one does.")
+
+
 def read_plan(content: bytes, run_id: int, width: int) -> Plan:
     """Agree to a plan, or refuse it."""
     plan = parse_plan(content)
-    require(
-        " ".join(sorted(plan)) == TOP_NAMES, "the plan says more or less than one does."
-    )
+    require_names(plan, TOP_NAMES)
     require(plan["run_id"] == run_id, "the plan is of another run.")
     versions = (plan["version"], plan["fraction_bits"])
     require(versions == (7, 16), "the plan has another format.")
@@ -102,10 +115,10 @@ def read_plan(content: bytes, run_id: int, width: int) -> Plan:
     require(absent == [[], None, None, None], "this plan is not for this client.")
     require(plan["columns_digest"] == "", "the table has no names.", "RefusalError")
     config = plan["config"]
-    require(set(config) == {"settings", "task"}, "the configuration is malformed.")
+    require_names(config, "settings task")
     settings, task = config["settings"], config["task"]
-    free = " ".join(sorted(settings.keys() - FIXED_SETTINGS.keys()))
-    require(free == FREE_SETTINGS, "the settings say more or less.")
+    free = {name: settings[name] for name in settings.keys() - FIXED_SETTINGS.keys()}
+    require_names(free, FREE_SETTINGS)
     for name, value in FIXED_SETTINGS.items():
         require(settings[name] == value, f"{name} is not supported.", "RefusalError")
     require(settings["dropout"] in (None, "retry"), "only 'retry'.", "RefusalError")
@@ -113,7 +126,9 @@ def read_plan(content: bytes, run_id: int, width: int) -> Plan:
     known_trust = settings["trust"] in ("oblivious", "central", "distributed")
     require(known_noise and known_trust, "unknown noise or trust.", "RefusalError")
     require(task.get("name") == "fastlloyd", "only fastlloyd.", "RefusalError")
+    require_names(task, TASK_NAMES)
     options = task["options"]
+    require_names(options, OPTION_NAMES)
     for name, value in FIXED_OPTIONS.items():
         require(options.get(name) == value, f"{name} is not usual.", "RefusalError")
     is_folded = options["post_processing"] in (None, "fold")
@@ -186,6 +201,7 @@ def _read_rounds(
     radii, multipliers = [], []
     require(bool(plan["rounds"]), "the plan has no rounds.", "RefusalError")
     for index, planned in enumerate(plan["rounds"], start=1):
+        require_names(planned, ROUND_NAMES)
         names = (planned["name"], planned["trust"])
         require(names == (f"lloyd-{index}", trust), "a round is another one.")
         sums, counts = planned["blocks"]
@@ -194,6 +210,8 @@ def _read_rounds(
             (counts, "counts", [n_clusters], 1.0),
         )
         for block, name, shape, bound in expected:
+            require_names(block, BLOCK_NAMES)
+            require_names(block["sensitivity"], BOUND_NAMES)
             require(block["name"] == name, "an array is another one.")
             require(block["shape"] == shape, "an array has another shape.")
             sensitivity = block["sensitivity"]

@@ -9,12 +9,20 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import (
-    feddp_kmeans,
-    lloyd_family,
-    proxy_plan,
-    proxy_rounds,
+from flwr_dpkmeans.algorithms import proxy_plan, proxy_rounds
+from flwr_dpkmeans.algorithms.feddp import (
+    centred_rows,
+    outer_product,
+    projected_statistics,
+    server_weights,
 )
+from flwr_dpkmeans.algorithms.lloyd_family import (
+    absolute_sums,
+    count_sensitivities,
+    fastlloyd,
+    packed,
+)
+from flwr_dpkmeans.algorithms.lloyd_family.fastlloyd import FastLloydTask
 from flwr_dpkmeans.kernels import (
     clipping,
     cluster_sums,
@@ -30,7 +38,17 @@ Words = NDArray[np.uint64]
 
 def sensitivity_without_the_radius(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        lloyd_family,
+        count_sensitivities,
+        "Sensitivity",
+        lambda norm, _, *rest: Sensitivity(norm, 1.0, *rest),
+    )
+    patch.setattr(
+        fastlloyd,
+        "Sensitivity",
+        lambda norm, _, *rest: Sensitivity(norm, 1.0, *rest),
+    )
+    patch.setattr(
+        absolute_sums,
         "Sensitivity",
         lambda norm, _, *rest: Sensitivity(norm, 1.0, *rest),
     )
@@ -78,7 +96,7 @@ def shares_of_distances_not_divided_by_rows(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_radius_in_the_second_round(patch: pytest.MonkeyPatch) -> None:
-    iteration = lloyd_family.FastLloydTask._iteration
+    iteration = FastLloydTask._iteration
 
     def forgetful(task: Any, n_features: int, index: int, *rest: Any) -> Any:
         step = iteration(task, n_features, index, *rest)
@@ -91,11 +109,11 @@ def no_radius_in_the_second_round(patch: pytest.MonkeyPatch) -> None:
             ),
         )
 
-    patch.setattr(lloyd_family.FastLloydTask, "_iteration", forgetful)
+    patch.setattr(FastLloydTask, "_iteration", forgetful)
 
 
 def no_clip_of_a_client(patch: pytest.MonkeyPatch) -> None:
-    for module in (feddp_kmeans, proxy_plan):
+    for module in (outer_product, server_weights, proxy_plan):
         patch.setattr(
             module, "clip_vector", lambda vector, *_, **__: grid.toward_zero(vector)
         )
@@ -106,7 +124,9 @@ def no_clip_of_means(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_clip_of_rows(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(feddp_kmeans, "clip_rows", lambda rows, _: rows)
+    patch.setattr(outer_product, "clip_rows", lambda rows, _: rows)
+    patch.setattr(projected_statistics, "clip_rows", lambda rows, _: rows)
+    patch.setattr(centred_rows, "clip_rows", lambda rows, _: rows)
 
 
 def rounded_away_from_zero(patch: pytest.MonkeyPatch) -> None:
@@ -135,7 +155,7 @@ def rounded_away_from_zero(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_slack_for_the_rounded_triangle(patch: pytest.MonkeyPatch) -> None:
-    for module in (feddp_kmeans, proxy_plan):
+    for module in (outer_product, proxy_plan):
         patch.setattr(module, "outer_product_rounding", lambda _: 0.0)
 
 
@@ -147,12 +167,15 @@ def laplace_noise_for_the_euclidean_norm(patch: pytest.MonkeyPatch) -> None:
             sensitivity = replace(sensitivity, bound=float(shape[1]) ** 0.5)
         return Block(name, shape, sensitivity, noise, *rest)
 
-    patch.setattr(lloyd_family, "Block", block)
+    patch.setattr(packed, "Block", block)
+    patch.setattr(fastlloyd, "Block", block)
+    patch.setattr(absolute_sums, "Block", block)
 
 
 def client_clipped_in_the_euclidean_norm(patch: pytest.MonkeyPatch) -> None:
     """Beside Laplace noise, which needs the sum of magnitudes."""
-    patch.setattr(feddp_kmeans.noise_budget, "count_order", lambda _: 2)
+    for module in (server_weights, projected_statistics):
+        patch.setattr(module, "count_order", lambda _: 2)
 
 
 def centroid_of_another_cluster(patch: pytest.MonkeyPatch) -> None:
@@ -163,7 +186,7 @@ def centroid_of_another_cluster(patch: pytest.MonkeyPatch) -> None:
         moved = centroids - np.roll(centroids, 1, axis=0)
         return sums + counts[:, None] * moved, counts
 
-    patch.setattr(lloyd_family, "relative_statistics", relative)
+    patch.setattr(fastlloyd, "relative_statistics", relative)
 
 
 def rows_in_two_clusters(patch: pytest.MonkeyPatch) -> None:
@@ -178,7 +201,7 @@ def rows_in_two_clusters(patch: pytest.MonkeyPatch) -> None:
             np.add.at(counts, second, 1.0)
         return sums, counts
 
-    patch.setattr(lloyd_family, "absolute_statistics", twice)
+    patch.setattr(absolute_sums, "absolute_statistics", twice)
 
 
 def empty_clusters_counted_as_one(patch: pytest.MonkeyPatch) -> None:
@@ -193,17 +216,17 @@ def empty_clusters_counted_as_one(patch: pytest.MonkeyPatch) -> None:
         larger = np.maximum(counts, 1.0)
         return sums + (counts - larger)[:, None] * centroids, larger
 
-    patch.setattr(lloyd_family, "relative_statistics", at_least_one)
+    patch.setattr(fastlloyd, "relative_statistics", at_least_one)
 
 
 def empty_clusters_sent_as_one(patch: pytest.MonkeyPatch) -> None:
     """Only the counts that are sent: no neighbour moves them further, but who has no
     rows is seen.
     """
-    sums_and_counts = feddp_kmeans.sums_and_counts
+    sums_and_counts = projected_sums.sums_and_counts
 
     def at_least_one(*args: Any) -> tuple[Array, Array]:
         sums, counts = sums_and_counts(*args)
         return sums, np.maximum(counts, 1.0)
 
-    patch.setattr(feddp_kmeans, "sums_and_counts", at_least_one)
+    patch.setattr(projected_statistics, "sums_and_counts", at_least_one)

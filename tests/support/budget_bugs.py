@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import lloyd_family
+from flwr_dpkmeans.algorithms.lloyd_family.fastlloyd import FastLloydTask
 from flwr_dpkmeans.node import guard as approval
 from flwr_dpkmeans.privacy import calibration
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
@@ -104,12 +104,12 @@ def rounds_not_counted_in_the_noise(patch: pytest.MonkeyPatch) -> None:
     """Each round gets the noise of a run of one, and the price of a round is that of
     the run.
     """
-    iteration = lloyd_family.FastLloydTask._iteration
+    iteration = FastLloydTask._iteration
 
     def as_one(*given: Any) -> Any:
         return iteration(*given[:-1], 1)
 
-    patch.setattr(lloyd_family.FastLloydTask, "_iteration", as_one)
+    patch.setattr(FastLloydTask, "_iteration", as_one)
     honest = Plan._round_events
     patch.setattr(
         Plan, "_round_events", lambda self, i: honest(self, i) if i <= 1 else ()

@@ -6,7 +6,7 @@ Patches of the real code.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,19 +17,20 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.flower import mod, strategy
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
+from flwr_dpkmeans.privacy.release import Block, vector_length
 from flwr_dpkmeans.secagg import blinding, ciphers, keys
 from flwr_dpkmeans.secagg.keys import digest
 from flwr_dpkmeans.secagg.recover import Recover
 from flwr_dpkmeans.secagg.retry import Retry
-from flwr_dpkmeans.sums import client as client_module
 from flwr_dpkmeans.sums import local as direct
 from flwr_dpkmeans.sums import plan as plan_module
 from flwr_dpkmeans.sums import trust as central
-from flwr_dpkmeans.sums import trust as oblivious
 from flwr_dpkmeans.sums.client import Client
+from flwr_dpkmeans.sums.client import transitions as client_module
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.trust import Broadcast
 from support.messages import RECORD
+from support.wrong_trust import plant_noise
 
 Array = NDArray[np.float64]
 Words = NDArray[np.uint64]
@@ -197,7 +198,11 @@ def tag_without_a_key(patch: pytest.MonkeyPatch) -> None:
 
 def no_noise_on_a_sum_that_is_hidden(patch: pytest.MonkeyPatch) -> None:
     """The server sends on what it cannot read anyway; the clients can."""
-    patch.setattr(oblivious, "with_noise", lambda aggregate, *_: aggregate.values)
+
+    def nothing(blocks: Sequence[Block], *_: Any, **__: Any) -> Any:
+        return np.zeros(vector_length(blocks), dtype=np.uint64)
+
+    plant_noise(patch, nothing)
 
 
 def shares_given_twice(patch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
-from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumReply, SumRequest
+from flwr_dpkmeans.secagg.messages import (
+    FinishRequest,
+    MaskedVector,
+    Release,
+    SumReply,
+    SumRequest,
+)
 from flwr_dpkmeans.secagg.retry import Retry, RetrySession
-from flwr_dpkmeans.secagg.ring import FixedPointVector, MaskedVector, Ring
+from flwr_dpkmeans.secagg.ring import FixedPointVector, Ring
 from flwr_dpkmeans.secagg.roster import Roster
 
 FIRST_ROUND = 1

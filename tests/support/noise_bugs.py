@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.privacy import release as mechanisms
 from flwr_dpkmeans.privacy.noise import SecureNoise, SeededNoise
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, as_released
-from flwr_dpkmeans.sums import client as mod
 from flwr_dpkmeans.sums import server as server_run
-from flwr_dpkmeans.sums import trust as base
 from flwr_dpkmeans.sums import trust as central
 from flwr_dpkmeans.sums import trust as distributed
+from flwr_dpkmeans.sums.client import transitions as mod
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.trust import Broadcast, Shares
+from flwr_dpkmeans.sums.trust import trust_base as base
 
 Array = NDArray[np.float64]
 Words = NDArray[np.uint64]
@@ -44,7 +44,7 @@ def half_the_noise_of_the_shares(patch: pytest.MonkeyPatch) -> None:
     def draw(*args: Any, share: float, **kwargs: Any) -> Words:
         return mechanisms.draw_noise(*args, share=share / 2, **kwargs)
 
-    patch.setattr(distributed, "draw_noise", draw)
+    patch.setattr(base, "draw_noise", draw)
 
 
 def noise_drawn_once_and_kept(patch: pytest.MonkeyPatch) -> None:
@@ -168,7 +168,7 @@ def exact_result_beside_the_noised_one(patch: pytest.MonkeyPatch) -> None:
     def broadcast(
         self: Any, aggregate: Any, blocks: Any, fraction_bits: int, source: Any
     ) -> Broadcast:
-        values = base.with_noise(aggregate, blocks, fraction_bits, source)
+        values = aggregate.values + self.draw(blocks, source, fraction_bits)
         return Broadcast(values, as_released(aggregate.values, blocks, fraction_bits))
 
     patch.setattr(central.Central, "broadcast", broadcast)

@@ -12,7 +12,7 @@ DOCS = ROOT / "flwr_dpkmeans" / "docs"
 INDEX = DOCS / "index.md"
 PAGES = (
     README,
-    *sorted((ROOT / ".github").glob("*.md")),
+    *sorted((ROOT / ".github").glob("[!P]*.md")),  # not the form of a pull request
     *sorted((ROOT / "flwr_dpkmeans").rglob("*.md")),
     *sorted((ROOT / "simulations").rglob("*.md")),
 )

@@ -31,8 +31,9 @@ from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.secagg.recover import Recover
 from flwr_dpkmeans.secagg.retry import Retry
-from flwr_dpkmeans.sums import client as mod_module
 from flwr_dpkmeans.sums.build import initial_state
+from flwr_dpkmeans.sums.client import state_changes
+from flwr_dpkmeans.sums.client import transitions as mod_module
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.plan import FIRST_NODE_ID, Plan
 from flwr_dpkmeans.sums.round import State
@@ -214,7 +215,7 @@ def record_truth(monkeypatch: pytest.MonkeyPatch) -> Truth:
     """Wrap the places where exact values exist."""
     kept = Truth()
     last: list[Words] = []
-    encode, read = mod_module.encode, mod_module._as_released
+    encode, read = mod_module.encode, state_changes.as_arrays
 
     def recording_encode(*args: Any, **kwargs: Any) -> Any:
         result = encode(*args, **kwargs)
@@ -243,7 +244,7 @@ def record_truth(monkeypatch: pytest.MonkeyPatch) -> Truth:
     monkeypatch.setattr(mod_module, "encode", recording_encode)
     for party in (Retry, Recover):
         monkeypatch.setattr(party, "answer", recording(party.answer))
-    monkeypatch.setattr(mod_module, "_as_released", recording_read)
+    monkeypatch.setattr(state_changes, "as_arrays", recording_read)
     watch_noise(monkeypatch, lambda noise, _: kept.server_noise.append(noise.copy()))
     return kept
 

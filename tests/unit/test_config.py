@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flwr_dpkmeans.algorithms.lloyd_family import Schedule
+from flwr_dpkmeans.algorithms.lloyd_family.fastlloyd import Schedule
 from flwr_dpkmeans.errors import (
     ConfigurationError,
     LocalMisuseError,
@@ -28,7 +28,7 @@ from flwr_dpkmeans.errors import (
     require_whole,
 )
 from flwr_dpkmeans.kmeans.folding import PostProcessing
-from flwr_dpkmeans.kmeans.public_points import PackingMethod
+from flwr_dpkmeans.kmeans.public_points.packing import PackingMethod
 from flwr_dpkmeans.options import GROUPS, Group, parse_config
 from flwr_dpkmeans.privacy.noise import NoiseKind
 from flwr_dpkmeans.privacy.release import PrivacyUnit

@@ -22,7 +22,7 @@ from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
-from flwr_dpkmeans.kmeans.public_points import PackingMethod
+from flwr_dpkmeans.kmeans.public_points.packing import PackingMethod
 from flwr_dpkmeans.options import (
     flat_options,
     object_of,

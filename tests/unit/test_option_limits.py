@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from flwr_dpkmeans.algorithms.feddp_kmeans import FedDPKMeansOptions, ServerLloydOptions
+from flwr_dpkmeans.algorithms.feddp.feddp_kmeans import FedDPKMeansOptions
+from flwr_dpkmeans.algorithms.feddp.server_lloyd import ServerLloydOptions
 from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask, OptimalOptions
-from flwr_dpkmeans.algorithms.lloyd_family import FastLloydOptions
+from flwr_dpkmeans.algorithms.lloyd_family.fastlloyd import FastLloydOptions
 from flwr_dpkmeans.algorithms.moments import HistogramsOptions, RadiiOptions
 from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayesOptions
 from flwr_dpkmeans.algorithms.proxy_rounds import ProxyLloydOptions

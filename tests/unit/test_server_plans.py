@@ -15,7 +15,8 @@ from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.sums.checks.verify import require_next, verify_plan
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.outcome import Discoveries
-from flwr_dpkmeans.sums.plan import Plan, PublicPoints
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.plan_points import PublicPoints
 from flwr_dpkmeans.sums.public_facts import MAX_SERVER_POINTS, ServerFacts
 
 POINTS = np.linspace(-0.5, 0.5, 40).reshape(20, 2)

@@ -45,7 +45,7 @@ from generate_refusals import (
     vector_cases,
 )
 
-from flwr_dpkmeans.secagg.packing import unpack_boxes, unpack_nodes
+from flwr_dpkmeans.secagg.messages.packing import unpack_boxes, unpack_nodes
 
 ASTRAY = "a state that goes astray"
 CHOSEN = "a plan that does not follow from what was released"

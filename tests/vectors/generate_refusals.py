@@ -32,7 +32,7 @@ from conversations import (
 from generate_conversations import CASES, LABEL
 
 from flwr_dpkmeans.secagg import ciphers, keys
-from flwr_dpkmeans.secagg.packing import unpack_boxes, unpack_roster
+from flwr_dpkmeans.secagg.messages.packing import unpack_boxes, unpack_roster
 from flwr_dpkmeans.secagg.roster import Roster
 
 CONVERSATION = {
@@ -161,6 +161,16 @@ def setting(name: str, value: object) -> Callable[[Any], object]:
     return lambda plan: plan["config"]["settings"].update({name: value})
 
 
+def option(name: str, value: object) -> Callable[[Any], object]:
+    """Change one of the algorithm's own options."""
+    return lambda plan: options_of(plan).update({name: value})
+
+
+def options_of(plan: Any) -> Any:
+    """The algorithm's own options in a plan."""
+    return plan["config"]["task"]["options"]
+
+
 def task(name: str, value: object) -> Callable[[Any], object]:
     """Change one entry of the task."""
     return lambda plan: plan["config"]["task"].update({name: value})
@@ -227,6 +237,13 @@ def keys_cases() -> Changed:
         plan_case("an entry more", parser, top(note="")),
         plan_case("an entry less", parser, lambda plan: plan.pop("box")),
         plan_case("a setting more", parser, setting("note", "")),
+        plan_case("a part more", parser, lambda plan: plan["config"].update(note={})),
+        plan_case("an option more", parser, option("note", "")),
+        plan_case("an option less", parser, lambda plan: options_of(plan).pop("alpha")),
+        plan_case("a task's entry more", parser, task("note", "")),
+        plan_case("a round's entry more", parser, of_round(note="")),
+        plan_case("an array's entry more", parser, of_block("note", "")),
+        plan_case("a bound's entry more", parser, bounded("note", "")),
         plan_case("a round of text", parser, top(rounds="lloyd")),
         plan_case("a seed of text", parser, top(seed="11")),
         plan_case("a fractional seed", parser, top(seed=11.5)),
@@ -253,6 +270,8 @@ def keys_cases() -> Changed:
         plan_case("another array", moved, of_block("name", "counts")),
         plan_case("a readable round", "a sum that is read", of_round(trust="central")),
         plan_case("no masks", "vectors that are read", setting("masking", False)),
+        plan_case("unknown noise", "a plan in words unknown", setting("noise", "x")),
+        plan_case("unknown packing", "a plan in words unknown", option("packing", "x")),
         plan_case("unknown trust", "a plan in words unknown", setting("trust", "x")),
         plan_case("an unknown task", "a plan in words unknown", task("name", "x")),
         plan_case("no clusters", "a plan for nothing", task("n_clusters", 0)),
@@ -267,6 +286,8 @@ def keys_cases() -> Changed:
         plan_case("another grid", "a vector that is misread", top(fraction_bits=8)),
         plan_case("another width", "a vector that is misread", top(n_features=3)),
         plan_case("another N", price, top(n_examples=10**6)),
+        plan_case("another N declared", price, setting("n_examples", 43)),
+        plan_case("too few clients", "a sum of few", top(n_clients=3)),
         plan_case("no clients", "a plan for nobody", top(n_clients=0)),
         plan_case("minus five clients", "a plan for nobody", top(n_clients=-5)),
         plan_case("more silent ones", "noise that is lost", top(max_silent=1)),

@@ -5,14 +5,21 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flwr_dpkmeans.kernels.grid import GRID, FloatArray
 from flwr_dpkmeans.kernels.vectors import as_column, as_floats
 from flwr_dpkmeans.kmeans.centre_errors.intervals import WIDEST
 
+BoolArray = NDArray[np.bool_]
+
 # Cut rows.
 # what pulling residuals back moves a mean by, in radii, where nothing of it is released
 _UNHEARD_CUT = 0.5
+# mean of pulled residuals, in radii, where most rows lie beyond their radius, and how
+# often its square must hold that of the noise to be believed
+_SATURATED = 0.5
+_BELIEVED = 4.0
 _BEYOND = 1.5  # distance of rows that were left out, in radii
 _LIKELY_PULLED = 0.75  # part of what is cut that one of several clusters has
 _SIDEWAYS = 0.5  # of what is cut, along axes that a cluster does not lie on
@@ -25,6 +32,35 @@ def unheard_cut(radii: FloatArray, n_features: int) -> FloatArray:
     # Columns share what is cut of a residual.
     part = _UNHEARD_CUT / math.sqrt(n_features)
     return as_column(part * radii)
+
+
+def are_saturated(
+    sums: FloatArray,
+    counts: FloatArray,
+    radii: FloatArray,
+    noise: FloatArray,
+) -> BoolArray:
+    """Say of which clusters, (k,), most rows lie beyond their radius on one side.
+
+    Their centres still move as far as a radius lets them, and nobody knows how far off
+    the rows are.
+
+    Parameters
+    ----------
+    sums : ndarray, (k, d)
+        Released sums of pulled residuals.
+    counts : ndarray, (k,)
+        Rows.
+    radii : ndarray, (k,)
+    noise : ndarray, (k,)
+        Standard deviations of the noise on each entry of the sums.
+    """
+    longest = np.square(np.maximum(counts, 1.0) * radii)
+    squares = np.square(sums).sum(axis=1) / longest
+    noise_squares = sums.shape[1] * np.square(noise) / longest
+    is_long = squares - noise_squares >= _SATURATED**2
+    is_believed = squares >= _BELIEVED * noise_squares
+    return np.asarray(is_long & is_believed)
 
 
 def dropped_rows(

@@ -66,7 +66,8 @@ class Column:
         signed = np.where(is_positive, levels, 0)
         signed = np.where(is_negative, -levels, signed)
         bins = LEVELS + signed
-        return np.clip(bins, self.first, self.last)
+        inside: NDArray[np.integer] = np.clip(bins, self.first, self.last)
+        return inside
 
 
 def columns_of(domain: Ranges) -> list[Column]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import Any
 
 from flwr_dpkmeans.errors import DataError, RefusalError
 from flwr_dpkmeans.sums.plan import Plan
@@ -99,7 +98,7 @@ def require_labels(plan: Plan, *, has_labels: bool) -> None:
 
 
 def schema_agreement(
-    digest: str, names: Sequence[str], bounds: Box, *columns: Sequence[Any]
+    digest: str, names: Sequence[str], bounds: Box, *columns: Sequence[object]
 ) -> str:
     """What all sides of a run must have alike: a schema's digest, and what follows from
     it (`planned_schema`); empty without a schema.
@@ -148,31 +147,34 @@ def require_columns(plan: Plan, names: tuple[str, ...]) -> str:
     header they are a row.
     """
     planned = plan.settings.feature_names
-    if planned and not names and not plan.settings.allow_unnamed:
+    allow_unnamed = plan.settings.allow_unnamed
+    if planned and not names and not allow_unnamed:
         raise RefusalError(
             "this client's table has no column names, but the plan names"
             f" {len(planned)}: name them on the node (a header, or 'columns' in its"
             " configuration), or let them be matched by position with allow_unnamed."
         )
-    if (
-        names
-        and not planned
-        and plan.server is not None
-        and not plan.settings.allow_unnamed
-    ):
+    has_unnamed_points = plan.server is not None and not planned
+    if names and has_unnamed_points and not allow_unnamed:
         raise RefusalError(
             "the server's points have no column names, but this client's table has:"
             " name the columns of server_data, or let them be matched by position with"
             " allow_unnamed."
         )
-    n_unknown = len(set(planned) - set(names)) if names else 0
-    if n_unknown or (planned and names and len(planned) != len(names)):
+    n_unknown = 0
+    is_other_width = False
+    if planned and names:
+        n_unknown = len(set(planned) - set(names))
+        is_other_width = len(planned) != len(names)
+    if n_unknown > 0 or is_other_width:
         raise RefusalError(
             f"the plan names {len(planned)} columns, of which this client's table of"
             f" {len(names)} lacks {n_unknown}: use the same names everywhere, or choose"
             " the table's columns by 'columns'."
         )
-    columns = columns_digest(plan.run_id, agreed_names(plan, names)) if names else ""
+    columns = ""
+    if names:
+        columns = columns_digest(plan.run_id, agreed_names(plan, names))
     if plan.columns_digest:
         require_agreed_columns(plan, columns)
     return columns
@@ -185,9 +187,8 @@ def require_agreed_columns(plan: Plan, columns: str) -> None:
     A server that skipped the comparison, or lies about it, would have one vector added
     up under different names.
     """
-    if plan.columns_digest != columns and not (
-        columns == "" and plan.settings.allow_unnamed
-    ):
+    may_be_unnamed = columns == "" and plan.settings.allow_unnamed
+    if plan.columns_digest != columns and not may_be_unnamed:
         raise RefusalError(
             "the plan's digest of columns is not that of this client's table: use the"
             " same names everywhere (and, with bounds for each column by position, the"

@@ -40,29 +40,11 @@ def rehearse(plan: Plan, build: Callable[[Plan], Algorithm]) -> None:
     task = plan.task
     state = _last_state(plan, build(plan))
     names = plan.settings.feature_names
-    cautions = _called(
-        task,
-        "cautions",
-        task.cautions,
-        plan,
-    )
+    cautions = _called(task, "cautions", task.cautions, plan)
     _require_sentences(task, "cautions", cautions)
-    doubts = _called(
-        task,
-        "doubts",
-        task.doubts,
-        plan,
-        state,
-        names,
-    )
+    doubts = _called(task, "doubts", task.doubts, plan, state, names)
     _require_sentences(task, "doubts", doubts)
-    result = _called(
-        task,
-        "result",
-        task.result,
-        plan,
-        state,
-    )
+    result = _called(task, "result", task.result, plan, state)
     if not isinstance(result, Result):
         raise _refused(task, "result", f"it returns {result!r}, which is no Result")
 
@@ -70,25 +52,13 @@ def rehearse(plan: Plan, build: Callable[[Plan], Algorithm]) -> None:
 def _last_state(plan: Plan, algorithm: Algorithm) -> State:
     """The state after the first and the last rounds, whose releases are all zeros."""
     task = plan.task
-    state = _called(
-        task,
-        "initial_state",
-        _first_state,
-        plan,
-        algorithm,
-    )
+    state = _called(task, "initial_state", _first_state, plan, algorithm)
     rounds = list(enumerate(algorithm.rounds))
     first_rounds = rounds[:_FIRST_ROUNDS]
     last_rounds = rounds[_FIRST_ROUNDS:][-_LAST_ROUNDS:]
     for index, step in first_rounds + last_rounds:
         released = _zeros(plan, index)
-        state = _called(
-            task,
-            "advance",
-            step.advance,
-            state,
-            released,
-        )
+        state = _called(task, "advance", step.advance, state, released)
         if not isinstance(state, State):
             raise _refused(task, "advance", f"it returns {state!r}, which is no State")
     return state
@@ -108,7 +78,8 @@ def _first_state(plan: Plan, algorithm: Algorithm) -> State:
     if plan.public_points is not None:
         points = plan.public_points.table
     elif plan.server is not None and plan.server.n_points:
-        width = plan.n_features or 1
+        # Of tables whose width is not known yet, any will do.
+        width = 1 if plan.n_features is None else plan.n_features
         points = np.zeros((plan.server.n_points, width))
     state = algorithm.initial_state(plan.seed, points)
     return state.frozen()

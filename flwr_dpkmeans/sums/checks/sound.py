@@ -50,17 +50,7 @@ def check_plan(plan: Plan) -> None:
             f"delta is {plan.delta:g}, but at client level it must be below 1/M ="
             f" {1.0 / plan.n_clients:g}: give a smaller delta."
         )
-    uncounted = (
-        plan.is_final
-        and plan.n_examples is None
-        and settings.unit is PrivacyUnit.RECORD
-    )
-    noisy = any(
-        block.noise is not NoiseShape.NONE
-        for planned in plan.rounds
-        for block in planned.blocks
-    )
-    if uncounted and noisy and plan.delta > MAX_UNCOUNTED_DELTA:
+    if _is_uncounted(plan) and plan.delta > MAX_UNCOUNTED_DELTA:
         raise ConfigurationError(
             f"delta is {plan.delta:g}, but without a declared number of rows it may be"
             f" at most {MAX_UNCOUNTED_DELTA:g}, as nobody can say whether it is below"
@@ -74,6 +64,18 @@ def check_plan(plan: Plan) -> None:
         check_round(plan, planned)
 
 
+def _is_uncounted(plan: Plan) -> bool:
+    """Whether nobody knows of how many rows one is protected."""
+    by_record = plan.settings.unit is PrivacyUnit.RECORD
+    if not plan.is_final or not by_record or plan.n_examples is not None:
+        return False
+    shapes = set()
+    for planned in plan.rounds:
+        shapes |= {block.noise for block in planned.blocks}
+    shapes.discard(NoiseShape.NONE)
+    return len(shapes) > 0
+
+
 def check_round(plan: Plan, planned: PlannedRound) -> None:
     """Refuse a round that is too long, cannot be reported, or whose sums could wrap or
     noise cannot be added.
@@ -83,7 +85,8 @@ def check_round(plan: Plan, planned: PlannedRound) -> None:
             f"round {planned.name!r} has {planned.length} entries, but at most"
             f" {MAX_VECTOR_LENGTH} can be aggregated: use fewer clusters or features."
         )
-    if len({block.name for block in planned.blocks}) < len(planned.blocks):
+    names = {block.name for block in planned.blocks}
+    if len(names) < len(planned.blocks):
         raise PlanError(
             f"round {planned.name!r} releases two arrays of one name, but only the last"
             " of them could be read: give them names of their own."
@@ -101,7 +104,8 @@ def _check_block(
     """Refuse an array without a reason, for another unit, or whose sum could wrap."""
     sensitivity = block.sensitivity
     # After the run the report must say why each release is private.
-    if not sensitivity.proof[1].strip():
+    _, reason = sensitivity.proof
+    if not reason.strip():
         raise PlanError(
             f"the sensitivity of {block.name!r} is {block.sensitivity.bound:g}, but"
             " nothing says why it is no larger: give Sensitivity(because=...),"
@@ -117,12 +121,7 @@ def _check_block(
     per_client = MAX_ROWS_PER_CLIENT if by_record else 1
     largest = block.entry_bound * per_client * plan.n_clients
     released_std = block.standard_deviation * planned.model.released_factor(plan.shares)
-    require_no_wrap(
-        largest,
-        released_std,
-        block.name,
-        plan.fraction_bits,
-    )
+    require_no_wrap(largest, released_std, block.name, plan.fraction_bits)
     # Discrete noise of less than a grid step is no longer close to a continuous one
     # [M3].
     scale = block.noise_scale * planned.model.drawn_factor(plan.shares)
@@ -143,7 +142,8 @@ def check_budget(plan: Plan, charged: float) -> None:
     the first.
     """
     settings = plan.settings
-    is_private = release.ExactRelease not in map(type, plan.events())
+    kinds = {type(event) for event in plan.events()}
+    is_private = release.ExactRelease not in kinds
     if is_private and plan.epsilon > settings.epsilon * (1.0 + _TOLERANCE):
         cost, budget = distinct_texts(plan.epsilon, settings.epsilon)
         raise BudgetError(
@@ -151,22 +151,20 @@ def check_budget(plan: Plan, charged: float) -> None:
             " use fewer rounds."
         )
     retries = f"when all {settings.max_retries} retries are used"
-    if (
-        settings.max_epsilon is not None
-        and plan.epsilon_worst_case > settings.max_epsilon * (1.0 + _TOLERANCE)
-    ):
+    if settings.max_epsilon is not None and _can_exceed(plan, settings.max_epsilon):
         cost, most = distinct_texts(plan.epsilon_worst_case, settings.max_epsilon)
         raise BudgetError(
             f"the plan can cost epsilon {cost} {retries}, but max_epsilon is {most}:"
             " lower epsilon or max_retries, or raise max_epsilon."
         )
-    if (
-        charged < math.inf
-        and is_private
-        and plan.epsilon_worst_case > charged * (1.0 + _TOLERANCE)
-    ):
+    if is_private and charged < math.inf and _can_exceed(plan, charged):
         cost, paid = distinct_texts(plan.epsilon_worst_case, charged)
         raise BudgetError(
             f"the plan can cost epsilon {cost} {retries}, but {paid} was charged before"
             " the rows were counted: declare n_examples, or lower max_retries."
         )
+
+
+def _can_exceed(plan: Plan, epsilon: float) -> bool:
+    """Whether a run of a plan can cost more than this, by more than last digits."""
+    return plan.epsilon_worst_case > epsilon * (1.0 + _TOLERANCE)

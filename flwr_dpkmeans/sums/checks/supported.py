@@ -18,11 +18,9 @@ def require_supported(config: RunConfig, *, has_server_data: bool) -> None:
     """Refuse combinations of task, unit, trust model and server data that do not exist,
     with the nearest that does.
     """
-    settings, task, trust = (
-        config.settings,
-        config.task,
-        trust_model(config.settings.trust),
-    )
+    settings = config.settings
+    task = config.task
+    trust = trust_model(settings.trust)
     if settings.unit not in task.units:
         units = ", ".join(repr(unit.value) for unit in task.units)
         others = [name for name, other in TASKS.items() if settings.unit in other.units]
@@ -31,11 +29,8 @@ def require_supported(config: RunConfig, *, has_server_data: bool) -> None:
             f" choose unit={units}, or the algorithm {others[0]!r} for"
             f" {settings.unit.value!r}."
         )
-    if (
-        settings.client_sampling_rate < 1.0
-        and settings.n_examples is None
-        and task.counts(settings.unit)
-    ):
+    is_counted = settings.n_examples is None and task.counts(settings.unit)
+    if is_counted and settings.client_sampling_rate < 1.0:
         # What follows from a count has no price over samples that holds for all its
         # outcomes.
         raise ConfigurationError(
@@ -64,9 +59,11 @@ def require_supported(config: RunConfig, *, has_server_data: bool) -> None:
 
 def _require_delta(config: RunConfig) -> None:
     """Refuse a delta of 0 where a release has Gaussian noise, for which none holds."""
-    settings, task = config.settings, config.task
+    settings = config.settings
+    task = config.task
     others = settings.reserved_share(counts=task.counts(settings.unit))
-    if settings.delta != 0.0 or (task.noise is NoiseShape.LAPLACE and not others):
+    is_all_laplace = task.noise is NoiseShape.LAPLACE and others == 0.0
+    if settings.delta != 0.0 or is_all_laplace:
         return
     raise ConfigurationError(
         "delta is 0, but not all noise of this run is Laplace (a private count, private"

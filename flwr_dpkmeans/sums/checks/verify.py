@@ -6,7 +6,6 @@ import math
 import re
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
-from typing import Any
 
 from flwr_dpkmeans.errors import (
     ProtocolError,
@@ -65,10 +64,11 @@ def _require_digests(plan: Plan) -> None:
     It is printed, and compared with own digests: nothing but a digest may come this
     way.
     """
-    for what, digest in (
-        ("columns", plan.columns_digest),
-        ("its schema", plan.settings.schema_digest),
-    ):
+    digests = {
+        "columns": plan.columns_digest,
+        "its schema": plan.settings.schema_digest,
+    }
+    for what, digest in digests.items():
         if digest and not re.fullmatch("[0-9a-f]{64}", digest):
             raise ProtocolError(
                 f"the plan's digest of {what} is no SHA-256 in hexadecimal: stop the"
@@ -79,7 +79,8 @@ def _require_digests(plan: Plan) -> None:
 def _require_counts(plan: Plan) -> None:
     """Refuse a plan for nobody, or with rows that nobody declared or counted."""
     n_examples = plan.n_examples
-    if plan.n_clients < 1 or (n_examples is not None and n_examples < 1):
+    is_empty = n_examples is not None and n_examples < 1
+    if plan.n_clients < 1 or is_empty:
         raise ProtocolError(
             "the plan is for nobody, but it needs at least one client and one row: stop"
             " the run."
@@ -123,14 +124,14 @@ def _require_server_points(plan: Plan) -> None:
 
 def _unlike_fields(plan: Plan, other: Plan) -> set[str]:
     """Names of the fields in which two plans are not equal."""
-    return {
-        field.name
-        for field in fields(plan)
-        if getattr(plan, field.name) != getattr(other, field.name)
-    }
+    unlike = set()
+    for field in fields(plan):
+        if getattr(plan, field.name) != getattr(other, field.name):
+            unlike.add(field.name)
+    return unlike
 
 
-def _agree(mine: Any, theirs: Any) -> bool:
+def _agree(mine: object, theirs: object) -> bool:
     """Whether two values agree up to the last digits of their numbers, in which another
     machine's pow may differ.
     """
@@ -138,20 +139,18 @@ def _agree(mine: Any, theirs: Any) -> bool:
         return True
     if type(mine) is not type(theirs):
         return False
-    if isinstance(mine, tuple):
-        return len(mine) == len(theirs) and all(map(_agree, mine, theirs))
+    if isinstance(mine, tuple) and isinstance(theirs, tuple):
+        if len(mine) != len(theirs):
+            return False
+        pairs = zip(mine, theirs, strict=True)
+        return all(_agree(first, second) for first, second in pairs)
     if is_dataclass(mine):
         return all(
             _agree(getattr(mine, field.name), getattr(theirs, field.name))
             for field in fields(mine)
         )
-    if isinstance(mine, float):
-        return math.isclose(
-            mine,
-            theirs,
-            rel_tol=1e-9,
-            abs_tol=0.0,
-        )
+    if isinstance(mine, float) and isinstance(theirs, float):
+        return math.isclose(mine, theirs, rel_tol=1e-9, abs_tol=0.0)
     return False
 
 
@@ -184,7 +183,8 @@ def require_next(
     # The tables' width, and what all columns' digests have in common, are known after
     # the key phase.
     news: set[str] = set()
-    if plan.n_features is None and (is_counted or not begun):
+    is_width_due = is_counted or not begun
+    if plan.n_features is None and is_width_due:
         news.add("n_features")
     if not begun and not plan.columns_digest:
         news.add("columns_digest")

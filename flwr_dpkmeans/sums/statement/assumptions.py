@@ -11,9 +11,7 @@ from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.price import resolve_delta
 from flwr_dpkmeans.sums.settings import EvaluationKind, Settings
-from flwr_dpkmeans.sums.statement.cautions import (
-    sentences_that_hold,
-)
+from flwr_dpkmeans.sums.statement.cautions import sentences_that_hold
 
 
 @lru_cache(maxsize=16)
@@ -154,12 +152,10 @@ def _server_sentences(plan: Plan, n_points: int) -> tuple[str, ...]:
 def why_not_private(plan: Plan) -> tuple[str, ...]:
     """Why a run protects nobody, if it does not."""
     settings = plan.settings
-    shapes = {
-        block.noise
-        for planned in plan.rounds
-        if planned.name not in CLOSING_ROUNDS
-        for block in planned.blocks
-    }
+    shapes = set()
+    for planned in plan.rounds:
+        if planned.name not in CLOSING_ROUNDS:
+            shapes |= {block.noise for block in planned.blocks}
     is_seeded = settings.noise is NoiseKind.SEEDED
     reasons = {
         "seeded_noise": is_seeded,

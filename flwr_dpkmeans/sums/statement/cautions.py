@@ -40,12 +40,7 @@ def spending_cautions(requested: float, spent: float) -> tuple[str, ...]:
     ['epsilon is 87, a weak guarantee', 'The plan spends epsilon 87 of t']
     """
     holds = {"weak": spent > _WEAK_EPSILON, "unspent": spent < _SPENT * requested}
-    return sentences_that_hold(
-        holds,
-        spent=spent,
-        asked=requested,
-        usual=_WEAK_EPSILON,
-    )
+    return sentences_that_hold(holds, spent=spent, asked=requested, usual=_WEAK_EPSILON)
 
 
 @lru_cache(maxsize=16)
@@ -89,7 +84,7 @@ def released_cautions(
         n=len(faint),
         n_clusters=len(counts),
         groups=groups,
-        listed=listed(map(str, faint)),
+        listed=listed(str(index) for index in faint),
     )
     return (sentence,)
 

@@ -12,24 +12,20 @@ from __future__ import annotations
 
 from flwr_dpkmeans.sums.wire.codec import (
     LONGEST_SENTENCE,
-    KeysReply,
-    Request,
     decode_reply,
     decode_request,
     encode_failure,
     encode_reply,
     encode_request,
 )
+from flwr_dpkmeans.sums.wire.failure import STOPPING_CODES, Failure, Status
 from flwr_dpkmeans.sums.wire.packet import (
     LIST_BLOBS,
     MAX_BLOB_BYTES,
     MAX_HEADER_CHARACTERS,
     MAX_INTEGER,
     MAX_LIST_BYTES,
-    STOPPING_CODES,
-    Failure,
     Packet,
-    Status,
 )
 from flwr_dpkmeans.sums.wire.plan_text import (
     MAX_PLAN_BYTES,
@@ -39,6 +35,7 @@ from flwr_dpkmeans.sums.wire.plan_text import (
     plan_digest,
     terms_digest,
 )
+from flwr_dpkmeans.sums.wire.requests import KeysReply, Reply, Request
 from flwr_dpkmeans.sums.wire.stored_fields import pack_fields, unpack_fields
 from flwr_dpkmeans.sums.wire.versions import (
     Versions,
@@ -60,6 +57,7 @@ __all__ = [
     "Failure",
     "KeysReply",
     "Packet",
+    "Reply",
     "Request",
     "Status",
     "Versions",

@@ -5,49 +5,33 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from functools import cached_property, lru_cache
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeGuard
 
 from flwr_dpkmeans.errors import (
     EnumT,
-    PeerError,
     ProtocolError,
-    RefusalError,
 )
-from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.secagg.ring import Ring
+from flwr_dpkmeans.sums.wire.failure import Failure, Status, shown_text
 
 MAX_BLOB_BYTES = 2**28
 """Longest blob or vector that is parsed at all."""
 MAX_LIST_BYTES = 2**22
 """Longest blob of equal entries that are taken apart one by one.
 
-a roster of 100,000 clients.
+As long as a roster of 100,000 clients.
 """
 LIST_BLOBS = frozenset(("roster", "cohort", "survivors", "marks"))
+"""Blobs of equal entries."""
 MAX_HEADER_CHARACTERS = 10_000
 MAX_INTEGER = 2**31
-STOPPING_CODES = frozenset(
-    {
-        "BudgetError",
-        "RefusalError",
-        "ConfigurationError",
-        "DataError",
-        "LocalMisuseError",
-        "IdentityError",
-    }
-)
-"""Refusals that leaving the node out does not mend."""
-
-
-class Status(Enum):
-    """Outcome of a request, as the client reports it."""
-
-    OK = "ok"
-    REFUSED = "refused"
-    FAILED = "failed"
+"""Largest magnitude of an integer in a header."""
+_LONGEST_CODE = 100
+_LONGEST_SHOWN_SENTENCE = 1000
+_LONGEST_WAIT = 1e300
+"""In seconds: every finite number that a sender may mean is below."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +46,8 @@ class Packet:
     vector: Ring | None = field(default=None, repr=False)
 
     @cached_property
-    def header(self) -> Mapping[str, Any]:
+    def header(self) -> Mapping[str, object]:
+        """Scalars by name; whoever reads one checks its type."""
         text = self.fields.get("header")
         if not isinstance(text, str) or len(text) > MAX_HEADER_CHARACTERS:
             raise ProtocolError(
@@ -86,11 +71,7 @@ class Packet:
     def integer(self, name: str) -> int:
         """An integer of the header."""
         value = self.header.get(name)
-        if (
-            not isinstance(value, int)
-            or isinstance(value, bool)
-            or abs(value) > MAX_INTEGER
-        ):
+        if not _is_small_integer(value):
             raise ProtocolError(
                 f"field {name!r} is missing or is not a small integer: message"
                 " discarded."
@@ -114,11 +95,13 @@ class Packet:
         status = self.choice("status", Status)
         if status is Status.OK:
             return None
-        # The code is told to other parties, whom no party's own words are to reach in
-        # the server's.
-        code = shown_text(self.header.get("code"), 100)
-        code = code if code.isascii() and code.isidentifier() else "unknown"
-        return Failure(status, code, shown_text(self.header.get("sentence"), 1000))
+        code = shown_text(self.header.get("code"), _LONGEST_CODE)
+        if not (code.isascii() and code.isidentifier()):
+            # The code is told to other parties, whom no party's own words are to reach
+            # in the server's.
+            code = "unknown"
+        sentence = shown_text(self.header.get("sentence"), _LONGEST_SHOWN_SENTENCE)
+        return Failure(status, code, sentence)
 
     @property
     def wait(self) -> float | None:
@@ -129,11 +112,7 @@ class Packet:
         seconds = self.fields.get("wait")
         if seconds is None:
             return None
-        if (
-            not isinstance(seconds, int | float)
-            or isinstance(seconds, bool)
-            or not 0.0 < seconds < 1e300
-        ):
+        if not _is_duration(seconds):
             raise ProtocolError(
                 "field 'wait' is not a positive, finite number of seconds: message"
                 " discarded."
@@ -141,10 +120,24 @@ class Packet:
         return float(seconds)
 
 
+def _is_small_integer(value: object) -> TypeGuard[int]:
+    """Whether something that came from elsewhere is an integer that may be used."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        return False
+    return abs(value) <= MAX_INTEGER
+
+
+def _is_duration(value: object) -> TypeGuard[float]:
+    """Whether something that came from elsewhere is a positive, finite number."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return 0.0 < value < _LONGEST_WAIT
+
+
 @lru_cache(maxsize=16)
-def _parsed_header(text: str) -> Mapping[str, Any]:
-    """A header is looked at several times while one message is handled, so the last few
-    are kept.
+def _parsed_header(text: str) -> Mapping[str, object]:
+    """Parse a header; the last few are cached, as each is looked at several times while
+    one message is handled.
     """
     try:
         header = json.loads(text)
@@ -155,38 +148,3 @@ def _parsed_header(text: str) -> Mapping[str, Any]:
     if not isinstance(header, dict):
         raise ProtocolError("a message's header is not a mapping: message discarded.")
     return MappingProxyType(header)
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A refusal, or a failure on a client's side: a fixed code and a sentence made of
-    public values only.
-    """
-
-    status: Status
-    code: str
-    sentence: str
-
-    def stop(
-        self,
-        node: int,
-        *,
-        always: bool,
-    ) -> PeerError:
-        """The error that it is to the server: one that stops the run, or one that only
-        leaves the node out.
-        """
-        if always or self.code in STOPPING_CODES:
-            error = RefusalError(f"node {node} refused ({self.code}): {self.sentence}")
-            # The sentence may hold a limit of the node's policy, which its owner tells
-            # the server alone.
-            error.for_others = f"node {node} refused ({self.code})."
-            return error
-        return ProtocolError(
-            f"node {node} did not answer ({self.code}): {self.sentence}"
-        )
-
-
-def shown_text(value: object, longest: int) -> str:
-    """Another party's text for a log: bounded, and without control characters."""
-    return printable(value, longest) if isinstance(value, str) else ""

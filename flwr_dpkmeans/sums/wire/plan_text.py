@@ -13,7 +13,7 @@ from flwr_dpkmeans.errors import (
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.price import resolve_delta
 from flwr_dpkmeans.sums.task import adapter
-from flwr_dpkmeans.sums.wire.packet import shown_text
+from flwr_dpkmeans.sums.wire.failure import shown_text
 
 if TYPE_CHECKING:
     from pydantic_core import ValidationError

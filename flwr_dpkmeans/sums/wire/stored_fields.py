@@ -2,31 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import struct
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
-from flwr_dpkmeans.secagg import packing
+from flwr_dpkmeans.secagg.messages import packing
 from flwr_dpkmeans.secagg.roster import Roster
-from flwr_dpkmeans.sums.round import State, unpack_state
-from flwr_dpkmeans.sums.wire.codec import BlobForm, message_fields
+from flwr_dpkmeans.sums.round import State
+from flwr_dpkmeans.sums.wire.message_fields import BlobForm, message_fields
+from flwr_dpkmeans.sums.wire.packed_state import unpack_state
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+    from pydantic import BaseModel
+
+RecordT = TypeVar("RecordT", bound="DataclassInstance")
+StoredFields = dict[str, Any]
+"""A JSON text under the name of an object's class, and blobs by the names of fields, as
+a transport gives them back.
+"""
+_ATTEMPT = struct.Struct("<I")
 
 
 def _write_roster(roster: Roster) -> bytes:
-    """A roster with its attempt."""
-    attempt = roster.attempt.to_bytes(4, "little")
-    return attempt + roster.packed
+    """A roster behind its attempt."""
+    return _ATTEMPT.pack(roster.attempt) + roster.packed
 
 
 def _read_roster(blob: bytes) -> Roster:
     """Undo `_write_roster`."""
-    attempt = int.from_bytes(blob[:4], "little")
-    return packing.unpack_roster(attempt, blob[4:])
+    (attempt,) = _ATTEMPT.unpack_from(blob)
+    members = blob[_ATTEMPT.size :]
+    return packing.unpack_roster(attempt, members)
 
 
-_BLOB_FORMS: Mapping[Any, BlobForm] = MappingProxyType(
+_BLOB_FORMS: Mapping[object, BlobForm] = MappingProxyType(
     {
         State: BlobForm(attrgetter("packed"), unpack_state),
         Roster: BlobForm(_write_roster, _read_roster),
@@ -36,7 +49,9 @@ _BLOB_FORMS: Mapping[Any, BlobForm] = MappingProxyType(
 
 
 @lru_cache(maxsize=8)
-def _text_model(kind: Any, elsewhere: frozenset[str]) -> Any:
+def _text_model(
+    kind: type[DataclassInstance], elsewhere: frozenset[str]
+) -> type[BaseModel]:
     """A model of those fields of a class that are no blobs, and do not come from
     `elsewhere`.
     """
@@ -44,47 +59,40 @@ def _text_model(kind: Any, elsewhere: frozenset[str]) -> Any:
 
     hints = get_type_hints(kind)
     config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
-    definitions: dict[str, Any] = {}
+    definitions: StoredFields = {}
     for field in message_fields(kind):
         is_blob = field.kind in _BLOB_FORMS
         if not is_blob and field.name not in elsewhere:
             hint = hints[field.name]
             definitions[field.name] = (hint, ...)
-    name = str(kind.__name__)
-    return create_model(name, __config__=config, **definitions)
+    return create_model(kind.__name__, __config__=config, **definitions)
 
 
-def pack_fields(record: Any, *elsewhere: str) -> dict[str, Any]:
+def pack_fields(record: DataclassInstance, *elsewhere: str) -> StoredFields:
     """An object's fields as blobs, and one text under the name of its class.
 
     Fields that come from `elsewhere` are left out.
     """
-    kind = record.__class__
+    kind = type(record)
     values = vars(record)
     model = _text_model(kind, frozenset(elsewhere))
     text_fields = model.model_construct(**values)
-    text = text_fields.model_dump_json()
-    stored = {kind.__name__: text}
+    stored: StoredFields = {kind.__name__: text_fields.model_dump_json()}
     for field in message_fields(kind):
         form = _BLOB_FORMS.get(field.kind)
         value = values[field.name]
         if form is not None and value is not None:
-            blob = form.write(value)
-            stored[field.name] = blob
+            stored[field.name] = form.write(value)
     return stored
 
 
 def unpack_fields(
-    kind: Any,
-    stored: Mapping[str, Any],
-    **elsewhere: Any,
-) -> Any:
+    kind: type[RecordT], stored: StoredFields, **elsewhere: object
+) -> RecordT:
     """Undo `pack_fields`, with the fields that come from `elsewhere`."""
     model = _text_model(kind, frozenset(elsewhere))
-    text = stored[kind.__name__]
-    text_fields = model.model_validate_json(text)
-    values = dict(elsewhere)
-    values |= dict(text_fields)
+    text_fields = model.model_validate_json(stored[kind.__name__])
+    values = elsewhere | dict(text_fields)
     for field in message_fields(kind):
         form = _BLOB_FORMS.get(field.kind)
         if form is None:
@@ -94,4 +102,5 @@ def unpack_fields(
         if blob is not None:
             value = form.read(bytes(blob))
         values[field.name] = value
-    return kind(**values)
+    construct: Callable[..., RecordT] = kind
+    return construct(**values)

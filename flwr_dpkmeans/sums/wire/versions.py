@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 from flwr_dpkmeans import __version__
-from flwr_dpkmeans.errors import (
-    VersionError,
-)
+from flwr_dpkmeans.errors import VersionError
 from flwr_dpkmeans.secagg import keys
 from flwr_dpkmeans.sums.plan import Plan
 
@@ -44,7 +42,7 @@ def installed_versions() -> Versions:
     return Versions(keys.PROTOCOL_VERSION, Plan.version, __version__)
 
 
-def stated_versions(header: Mapping[str, Any]) -> Versions | None:
+def stated_versions(header: Mapping[str, object]) -> Versions | None:
     """The versions that a header states; None if it states none that can be read."""
     protocol = header.get("protocol")
     plan_format = header.get("plan_format")

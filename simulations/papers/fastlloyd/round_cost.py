@@ -255,11 +255,12 @@ def measure_rounds(
         If `repeats` is below 1 or `n_iterations` below 3, or what FastLloyd refuses.
 
     Notes
-    ----- An iteration is: all clients take the last masked sum in (unmask, divide,
-    clip, fold), assign their rows, make their sums and counts, charge their ledgers,
-    mask and answer; the server adds the vectors and its noise. Clients work one after
-    the other. The mean is over the third to the last iteration of a run (pairs agree on
-    keys in the first, and open what was sealed with them in the second), and over runs.
+    -----
+    An iteration is: all clients take the last masked sum in (unmask, divide, clip,
+    fold), assign their rows, make their sums and counts, charge their ledgers, mask and
+    answer; the server adds the vectors and its noise. Clients work one after the other.
+    The mean is over the third to the last iteration of a run (pairs agree on keys in
+    the first, and open what was sealed with them in the second), and over runs.
     """
     if n_iterations < _FIRST_TIMED:
         raise ConfigurationError(

@@ -5,12 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from flwr_dpkmeans.algorithms.lloyd_family import (
-    FastLloydTask,
-    Schedule,
-    cluster_radius,
-    laplace_epsilon,
-)
+from flwr_dpkmeans.algorithms.lloyd_family.fastlloyd import FastLloydTask, Schedule
+from flwr_dpkmeans.algorithms.lloyd_family.fastlloyd_noise import cluster_radius
+from flwr_dpkmeans.algorithms.lloyd_family.sulloyd import laplace_epsilon
 from flwr_dpkmeans.privacy.release import NoiseShape, Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Algorithm

@@ -10,12 +10,19 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from flwr_dpkmeans.algorithms.lloyd_family import Schedule, cluster_radius
+from flwr_dpkmeans.algorithms.lloyd_family.fastlloyd import Schedule
+from flwr_dpkmeans.algorithms.lloyd_family.fastlloyd_noise import cluster_radius
 from flwr_dpkmeans.errors import ConfigurationError, DataError, ProtocolError, nearest
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.options import parse_config
-from flwr_dpkmeans.secagg.messages import Stage, SumReply
-from flwr_dpkmeans.secagg.ring import FRACTION_BITS, MaskedVector, encode
+from flwr_dpkmeans.secagg.messages import (
+    FinishRequest,
+    MaskedVector,
+    Stage,
+    SumReply,
+    SumRequest,
+)
+from flwr_dpkmeans.secagg.ring import FRACTION_BITS, encode
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.local import LocalRun
 from flwr_dpkmeans.sums.plan import FIRST_NODE_ID
@@ -140,6 +147,7 @@ class _Client:
         if request.stage is Stage.FINISH:
             server.confirm(node, reply)
         else:
+            assert isinstance(reply, SumReply)
             self._reply = reply
 
 
@@ -279,8 +287,10 @@ class Server(LocalRun):
         if step is not None:
             self.steps.append(step)
         self.pending = dict(self.requests())
-        request = self.pending[self.node_ids[0]].body
-        self.released = self.parts_of(request.release.values, masked=self._masked)
+        message = self.pending[self.node_ids[0]].body
+        assert isinstance(message, SumRequest | FinishRequest)
+        assert message.release is not None
+        self.released = self.parts_of(message.release.values, masked=self._masked)
         return self.released
 
     def confirm(self, node: int, reply: Any) -> None:

@@ -21,7 +21,7 @@ from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions
 from flwr_dpkmeans.data.partition import MIXTURE_BOUNDS
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kmeans.cost import cost_per_point
-from flwr_dpkmeans.kmeans.proxies import PRIOR_VARIANCE
+from flwr_dpkmeans.kmeans.proxies.variances import PRIOR_VARIANCE
 from flwr_dpkmeans.options import own_options, read_config
 from flwr_dpkmeans.privacy.closeness import SAME
 from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource, noise_source

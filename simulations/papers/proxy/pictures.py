@@ -30,7 +30,8 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kernels.triangles import symmetric_from_triangle
-from flwr_dpkmeans.kmeans.proxies import Ellipsoid, ellipsoid_of, likely_weights
+from flwr_dpkmeans.kmeans.proxies.ellipsoid import Ellipsoid, ellipsoid_of
+from flwr_dpkmeans.kmeans.proxies.weights import likely_weights
 from simulations.commands import exit_code, write_files
 from simulations.papers.proxy.ablation_runs import Played, play, public_of
 from simulations.sources.mixture import draw_gaussian_mixture

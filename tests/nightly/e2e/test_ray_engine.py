@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from flwr_dpkmeans import FederatedKMeans
-from flwr_dpkmeans.algorithms.feddp_kmeans import FedDPKMeansOptions
+from flwr_dpkmeans.algorithms.feddp.feddp_kmeans import FedDPKMeansOptions
 from flwr_dpkmeans.data.partition import MixtureClients
 from flwr_dpkmeans.errors import DataError, DPKMeansError
 from flwr_dpkmeans.options import ClientLevel, Cohort

@@ -41,9 +41,9 @@ from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.ledger import LedgerEntry, MemoryLedger
-from flwr_dpkmeans.secagg import packing
+from flwr_dpkmeans.secagg.messages import packing
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.round import unpack_state
+from flwr_dpkmeans.sums.wire.packed_state import unpack_state
 
 FUZZ = settings(max_examples=50)
 BYTE_FUZZ = settings(max_examples=200)

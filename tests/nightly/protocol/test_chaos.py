@@ -13,7 +13,7 @@ from support.chaos import COHORTS, Outcome, run_in_a_storm
 
 from flwr_dpkmeans.secagg import retry
 from flwr_dpkmeans.secagg.retry import RetrySession
-from flwr_dpkmeans.sums import client as mod
+from flwr_dpkmeans.sums.client import transitions as mod
 
 TRUSTS = ("oblivious", "central", "distributed")
 N_RUNS = 14
@@ -67,7 +67,7 @@ def test_the_checker_of_sums_fires(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_checker_of_states_fires(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that reads one release in three another way is noticed, tags or not."""
-    advance, calls = mod._advance, []
+    advance, calls = mod.next_state, []
 
     def sloppy(*args: Any) -> Any:
         state = advance(*args)
@@ -76,7 +76,7 @@ def test_the_checker_of_states_fires(monkeypatch: pytest.MonkeyPatch) -> None:
             return state
         return state.changed(centroids=state.centroids + np.float64(2.0**-16))
 
-    monkeypatch.setattr(mod, "_advance", sloppy)
+    monkeypatch.setattr(mod, "next_state", sloppy)
     monkeypatch.setattr(retry, "require_equal_tags", lambda *_: None)
     with pytest.raises(AssertionError, match=r"states|wrong"):
         run_many()

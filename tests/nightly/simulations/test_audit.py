@@ -14,7 +14,13 @@ import pytest
 from numpy.typing import NDArray
 from support.wrong_trust import plant_noise
 
-from flwr_dpkmeans.algorithms import feddp_kmeans, lloyd_family
+from flwr_dpkmeans.algorithms.feddp import (
+    centred_rows,
+    outer_product,
+    projected_statistics,
+    server_weights,
+)
+from flwr_dpkmeans.algorithms.lloyd_family import fastlloyd
 from flwr_dpkmeans.algorithms.lookup import clusterings
 from flwr_dpkmeans.errors import ConfigurationError, ProtocolError
 from flwr_dpkmeans.kernels import projected_sums
@@ -131,7 +137,7 @@ def test_a_statistic_that_is_not_clipped_is_seen_without_counting(
 
     with monkeypatch.context() as patch:
         patch.setattr(
-            feddp_kmeans,
+            projected_statistics,
             "clipped_together",
             lambda *_, **__: (np.full((1, 1), 99.0), np.ones(1)),
         )
@@ -141,9 +147,11 @@ def test_a_statistic_that_is_not_clipped_is_seen_without_counting(
             audited(options)
     # A server that does not look at sums leaves it to the audit.
     monkeypatch.setattr(server_side, "require_plausible", lambda *_: None)
-    monkeypatch.setattr(feddp_kmeans, "clip_rows", not_clipped)
+    monkeypatch.setattr(outer_product, "clip_rows", not_clipped)
+    monkeypatch.setattr(projected_statistics, "clip_rows", not_clipped)
+    monkeypatch.setattr(centred_rows, "clip_rows", not_clipped)
     monkeypatch.setattr(
-        feddp_kmeans,
+        projected_statistics,
         "clipped_together",
         lambda sums, counts, *_, **__: (sums * 4.0, np.minimum(counts, 1.0)),
     )
@@ -253,7 +261,7 @@ def test_a_target_that_is_not_chosen_is_seen_too(
         )[1]
         return sums, counts + 0.125 * inside
 
-    monkeypatch.setattr(lloyd_family, "relative_statistics", counted_more)
+    monkeypatch.setattr(fastlloyd, "relative_statistics", counted_more)
     setup = prepare(options)
     assert setup.neighbours.name.startswith("1 of radius")
     assert setup.worst.information <= 1.0 + ROUNDING
@@ -286,7 +294,10 @@ def test_no_clip_of_a_client_can_be_left_out(
         monkeypatch.setattr(projected_sums, "clip_factor", lambda *_, **__: 1.0)
     else:
         monkeypatch.setattr(
-            feddp_kmeans, "clip_vector", lambda vector, *_, **__: toward_zero(vector)
+            outer_product, "clip_vector", lambda vector, *_, **__: toward_zero(vector)
+        )
+        monkeypatch.setattr(
+            server_weights, "clip_vector", lambda vector, *_, **__: toward_zero(vector)
         )
     assert prepare(options).worst.bound_used >= 2.0 - 1e-3
 

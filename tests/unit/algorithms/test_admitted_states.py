@@ -11,7 +11,10 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from flwr_dpkmeans.algorithms.feddp_kmeans import PROJECTION, has_exact_projection
+from flwr_dpkmeans.algorithms.feddp.projection_state import (
+    PROJECTION,
+    has_exact_projection,
+)
 from flwr_dpkmeans.algorithms.kmeans_task import (
     PROJECTED_CENTERS,
     has_exact_centroids,

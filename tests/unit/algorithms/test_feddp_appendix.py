@@ -13,7 +13,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flwr_dpkmeans.algorithms import feddp_appendix as appendix
+from flwr_dpkmeans.algorithms.feddp.moved_parts import (
+    moved_back,
+    moved_centroids,
+    moved_rows,
+)
+from flwr_dpkmeans.algorithms.feddp.parting import (
+    MOVED,
+    PARTS,
+    SHIFTS,
+    ZOOM,
+    admits_moved,
+)
+from flwr_dpkmeans.algorithms.feddp.separation import connecting_distance
+from flwr_dpkmeans.algorithms.feddp.simplification import (
+    FROZEN,
+    least_rows,
+    simplify_steps,
+)
 from flwr_dpkmeans.algorithms.kmeans_task import (
     PROJECTED_POINTS,
     SERVER_POINTS,
@@ -88,11 +105,11 @@ def test_parts_come_nearer_and_rows_go_with_them() -> None:
     )
     assert counted.sum() == N
     state = parted(plan, server, counted)
-    zoom = state[appendix.ZOOM][0]
+    zoom = state[ZOOM][0]
     assert zoom >= 2.0
     moved, rows = state[SERVER_POINTS], drawn(500, 2)
     assert np.linalg.norm(moved, axis=1).max() <= 1.2
-    there = appendix.moved_rows(rows, state)
+    there = moved_rows(rows, state)
     # Within a part all distances grow alike; between parts they shrink.
     part = rows[:, 0] < 0.0
     assert np.allclose(
@@ -100,8 +117,8 @@ def test_parts_come_nearer_and_rows_go_with_them() -> None:
     )
     far = np.linalg.norm(there[part][0] - there[~part][0])
     assert far < zoom * np.linalg.norm(rows[part][0] - rows[~part][0])
-    assert np.array_equal(appendix.moved_back(there, state), rows)
-    view = state.view(appendix.MOVED)
+    assert np.array_equal(moved_back(there, state), rows)
+    view = state.view(MOVED)
     require_server_state(plan, 2, view)
 
 
@@ -115,11 +132,11 @@ def test_points_that_stand_for_nobody_are_left_out_and_one_part_stays_where_it_i
         .rounds[0]
         .statistic(drawn(N, 1), seeded_state(np.zeros((4, 2)), 0, server))
     )
-    assert len(parted(plan, server, counted)[appendix.PARTS]) == 39
+    assert len(parted(plan, server, counted)[PARTS]) == 39
     together = plan_of(deviation=0.5)
     state = parted(together, server, counted)
-    assert state[appendix.ZOOM][0] == 1.0
-    assert not state[appendix.SHIFTS].any()
+    assert state[ZOOM][0] == 1.0
+    assert not state[SHIFTS].any()
 
 
 def test_pairs_of_points_take_a_number_each_and_no_vector() -> None:
@@ -136,12 +153,10 @@ def test_parts_never_come_to_lie_on_each_other() -> None:
     # Rows of the second part would be brought back to the first one.
     plan, server = plan_of(deviation=1e-12), round_to_grid(MEANS)
     state = parted(plan, server, np.full(40, N / 4.0))
-    assert state[appendix.ZOOM][0] > 1.0
-    moved = (server + state[appendix.SHIFTS]) * state[appendix.ZOOM][0]
+    assert state[ZOOM][0] > 1.0
+    moved = (server + state[SHIFTS]) * state[ZOOM][0]
     assert np.array_equal(state[SERVER_POINTS], moved)
-    assert np.array_equal(
-        appendix.moved_back(appendix.moved_rows(server, state), state), server
-    )
+    assert np.array_equal(moved_back(moved_rows(server, state), state), server)
 
 
 def neighbours(step: Any, state: State, bound: float) -> None:
@@ -178,9 +193,9 @@ def test_one_row_moves_the_appendix_histograms_by_one(zoom: float) -> None:
     start = seeded_state(np.zeros((4, 2)), 0, drawn(6))
     neighbours(steps["parting"], start, 1.0)
     made_up = {
-        appendix.PARTS: drawn(6, 5),
-        appendix.SHIFTS: round_to_grid(np.random.default_rng(6).uniform(-2, 2, (6, 2))),
-        appendix.ZOOM: np.array([zoom]),
+        PARTS: drawn(6, 5),
+        SHIFTS: round_to_grid(np.random.default_rng(6).uniform(-2, 2, (6, 2))),
+        ZOOM: np.array([zoom]),
         "projection": np.eye(2),
         PROJECTED_POINTS: drawn(6, 7),
         "projected_centers": drawn(4, 8),
@@ -207,10 +222,8 @@ def test_what_keeps_no_sums_exact_is_not_admitted(wrong: str) -> None:
         "parts": np.full((6, 2), 50.0),
     }
     state = seeded_state(np.zeros((4, 2)), 0).changed(**good)
-    assert appendix.admits_moved(state, plan.server, 2)  # type: ignore[arg-type]
-    assert not appendix.admits_moved(
-        state.changed(**{wrong: bad[wrong]}), plan.server, 2
-    )  # type: ignore[arg-type]
+    assert admits_moved(state, plan.server, 2)  # type: ignore[arg-type]
+    assert not admits_moved(state.changed(**{wrong: bad[wrong]}), plan.server, 2)  # type: ignore[arg-type]
 
 
 def test_algorithm_4_freezes_heavy_points_and_halves_the_others() -> None:
@@ -224,7 +237,7 @@ def test_algorithm_4_freezes_heavy_points_and_halves_the_others() -> None:
     assert plan.epsilon <= 1.0 + 1e-9
     table = drawn(40)
     state = seeded_state(np.zeros((4, 2)), 0).changed(**{PROJECTED_POINTS: table})
-    least = appendix.least_rows(plan.config)
+    least = least_rows(plan.config)
     heavy = np.where(np.arange(40) < 5, math.ceil(least) + 1.0, 0.0)
     for step in steps:
         # Those that are left keep their order.
@@ -305,17 +318,15 @@ def test_lengths_and_numbers_of_the_theory_by_hand() -> None:
 
     And 2 log(n) / 0.5 rows.
     """
-    assert appendix.connecting_distance(config_of(), 9) == pytest.approx(
+    assert connecting_distance(config_of(), 9) == pytest.approx(
         3.0 * math.log(1000), rel=1e-12
     )
-    assert appendix.least_rows(config_of()) == pytest.approx(
-        4.0 * math.log(1000), rel=1e-12
-    )
+    assert least_rows(config_of()) == pytest.approx(4.0 * math.log(1000), rel=1e-12)
     with pytest.raises(
         ConfigurationError,
         match=r"deviation is 0\.5, .* but the features' bounds have different",
     ):
-        appendix.connecting_distance(config_of(bounds=((-2.0, -1.0), (2.0, 1.0))), 2)
+        connecting_distance(config_of(bounds=((-2.0, -1.0), (2.0, 1.0))), 2)
 
 
 @pytest.mark.parametrize(
@@ -335,9 +346,7 @@ def test_rounds_of_algorithm_4_by_hand(
     One point counts as two.
     """
     config = config_of(epsilon=epsilon, least_weight=least_weight)
-    assert appendix.simplify_steps(config, n_server) == 1 + math.ceil(
-        10.0 * math.log(inside)
-    )
+    assert simplify_steps(config, n_server) == 1 + math.ceil(10.0 * math.log(inside))
 
 
 def released(plan: Plan, index: int, weights: Any) -> Any:
@@ -381,7 +390,7 @@ def test_points_near_which_there_are_few_are_left_out(
     plan = plan_of(n_server=len(server), n_clusters=k, epsilon=epsilon)
     start = seeded_state(np.zeros((k, 2)), 0, server)
     state = build_algorithm(plan).rounds[0].advance(start, released(plan, 0, weights))
-    assert state[appendix.PARTS].tolist() == server[kept].tolist()
+    assert state[PARTS].tolist() == server[kept].tolist()
 
 
 def test_rows_are_moved_and_brought_back_by_hand() -> None:
@@ -393,16 +402,14 @@ def test_rows_are_moved_and_brought_back_by_hand() -> None:
     state, rows = State(given), np.array([[0.125], [0.25], [0.5], [0.25 + 2.0**-16]])
     # Half way between both points a row goes with the first.
     there = [[-0.5], [0.0], [5.0], [4.0 + 2.0**-14]]
-    assert appendix.moved_rows(rows, state).tolist() == there
-    assert appendix.moved_back(np.array(there), state).tolist() == rows.tolist()
+    assert moved_rows(rows, state).tolist() == there
+    assert moved_back(np.array(there), state).tolist() == rows.tolist()
     facts: Any = ServerFacts(2, (0.0,), 4.0, 1.0)
-    assert appendix.moved_centroids(rows[:2], state, facts).tolist() == there[:2]
-    assert appendix.moved_centroids(rows[2:3], state, facts).tolist() == [
-        [4.0 - 2.0**-16]
-    ]
+    assert moved_centroids(rows[:2], state, facts).tolist() == there[:2]
+    assert moved_centroids(rows[2:3], state, facts).tolist() == [[4.0 - 2.0**-16]]
     # Without parts, centroids are not clipped either.
     assert (
-        appendix.moved_centroids(100.0 * rows, State({}), facts).tolist()
+        moved_centroids(100.0 * rows, State({}), facts).tolist()
         == (100.0 * rows).tolist()
     )
 
@@ -437,10 +444,9 @@ def test_parts_that_a_server_may_send_by_hand(
     }
     state = State(good | {name: np.array(array)})
     assert (
-        bool(appendix.admits_moved(state, ServerFacts(2, (0.0, 0.0), 1.0, 1.0), 2))
-        is admitted
+        bool(admits_moved(state, ServerFacts(2, (0.0, 0.0), 1.0, 1.0), 2)) is admitted
     )
-    assert not appendix.admits_moved(state, ServerFacts(1, (0.0, 0.0), 1.0, 1.0), 2)
+    assert not admits_moved(state, ServerFacts(1, (0.0, 0.0), 1.0, 1.0), 2)
 
 
 def test_parting_takes_the_servers_whole_table_near_the_box() -> None:
@@ -480,9 +486,7 @@ def test_who_is_frozen_and_who_is_kept_by_hand(
         if one.name.startswith("simplify-")
     ]
     place, table = places[-1 if last else 0], drawn(6)
-    extras = (
-        {appendix.FROZEN: np.array(frozen_before, dtype=float)} if frozen_before else {}
-    )
+    extras = {FROZEN: np.array(frozen_before, dtype=float)} if frozen_before else {}
     state = seeded_state(np.zeros((4, 2)), 3).changed(
         **{PROJECTED_POINTS: table}, **extras
     )
@@ -497,7 +501,7 @@ def test_who_is_frozen_and_who_is_kept_by_hand(
         .advance(state, released(plan, place, weights))
     )
     assert after[PROJECTED_POINTS].tolist() == table[kept].tolist()
-    assert after[appendix.FROZEN].tolist() == frozen
+    assert after[FROZEN].tolist() == frozen
 
 
 @pytest.mark.parametrize(

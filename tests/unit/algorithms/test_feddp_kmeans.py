@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from support.drafts import draft_of
 
-from flwr_dpkmeans.algorithms.feddp_kmeans import clustered
+from flwr_dpkmeans.algorithms.feddp.server_weights import clustered
 from flwr_dpkmeans.algorithms.kmeans_task import seeded_state
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
-from flwr_dpkmeans.kmeans.public_points import plus_plus
+from flwr_dpkmeans.kmeans.public_points.seeding import plus_plus
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.release import (
     Block,

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from support.drafts import draft_of
 
-from flwr_dpkmeans.algorithms.lloyd_family import require_packable
+from flwr_dpkmeans.algorithms.lloyd_family.packed import require_packable
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon

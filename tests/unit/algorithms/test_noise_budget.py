@@ -10,16 +10,10 @@ from typing import Any
 
 import pytest
 
-from flwr_dpkmeans.algorithms.noise_budget import (
-    NoiseFamily,
-    ReleasePart,
-    allocate,
-    count_norm,
-    count_order,
-    divided,
-    private_sums,
-    shared,
-)
+from flwr_dpkmeans.algorithms.budget.count_norms import count_norm, count_order
+from flwr_dpkmeans.algorithms.budget.noise_budget import allocate, divided, private_sums
+from flwr_dpkmeans.algorithms.budget.noise_kinds import NoiseFamily, ReleasePart
+from flwr_dpkmeans.algorithms.budget.noise_shares import shared
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from flwr_dpkmeans.algorithms.noise_budget import NoiseSchedule
+from flwr_dpkmeans.algorithms.budget.noise_kinds import NoiseSchedule
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan

@@ -35,13 +35,9 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
 from flwr_dpkmeans.algorithms.proxy_rounds import proxy_round
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
-from flwr_dpkmeans.kmeans import proxies as numerics
-from flwr_dpkmeans.kmeans.proxies import (
-    N_DISTANCES,
-    Ellipsoid,
-    distance_counts,
-    likely_weights,
-)
+from flwr_dpkmeans.kmeans.proxies.distances import N_DISTANCES, distance_counts
+from flwr_dpkmeans.kmeans.proxies.ellipsoid import Ellipsoid
+from flwr_dpkmeans.kmeans.proxies.weights import likely_weights
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.closeness import SAME
@@ -192,7 +188,7 @@ def test_the_next_pass_looks_where_rows_are_at_the_new_radius(
         asked.append((moved, weights, widths, within))
         return np.concatenate([moved, moved])
 
-    monkeypatch.setattr(proxy_rounds.numerics, "samples_around", samples_around)
+    monkeypatch.setattr(proxy_rounds, "samples_around", samples_around)
     noise = setting.noise(step.blocks[1])
     after = step.advance(
         state, released(step, np.zeros((2, 2)), np.array([900.0, 0.5 * noise]))
@@ -289,11 +285,13 @@ def test_proxies_that_look_again_are_drawn_by_so_many_times_what_no_proxy_heard(
     step, state, setting = quiet_pass(2, 2, proxies, n_passes=2, radius=0.0625)
     state = state.changed(**{DISTANCES: np.ones((3, N_DISTANCES))})
     monkeypatch.setattr(
-        numerics, "unheard_rows", lambda *given: np.array([*np.zeros(8), 7.0])
+        proxy_rounds, "unheard_rows", lambda *given: np.array([*np.zeros(8), 7.0])
     )
     drawn: list[Floats] = []
     monkeypatch.setattr(
-        numerics, "samples_around", lambda p, weights, *rest: drawn.append(weights) or p
+        proxy_rounds,
+        "samples_around",
+        lambda p, weights, *rest: drawn.append(weights) or p,
     )
     options = replace(setting.options, unheard_times=times)
     again = replace(
@@ -404,7 +402,7 @@ def test_the_next_pass_is_drawn_around_points_and_proxies_that_were_heard(
         asked.append((moved, weights))
         return np.concatenate([moved, moved])
 
-    monkeypatch.setattr(proxy_rounds.numerics, "samples_around", samples_around)
+    monkeypatch.setattr(proxy_rounds, "samples_around", samples_around)
     after = step.advance(
         state, released(step, np.zeros((3, 2)), np.array([6000.0, 3000.0, 1000.0]))
     )

@@ -38,12 +38,12 @@ from flwr_dpkmeans.algorithms.proxy_rounds import (
     look_round,
 )
 from flwr_dpkmeans.kmeans.cost import cost_per_point
-from flwr_dpkmeans.kmeans.proxies import (
+from flwr_dpkmeans.kmeans.proxies.distances import (
     N_DISTANCES,
-    Ellipsoid,
     distance_counts,
     squared_edges,
 )
+from flwr_dpkmeans.kmeans.proxies.ellipsoid import Ellipsoid
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.release import (
     Block,

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from test_proxy_formulas import SERVER, public_of
 
 from flwr_dpkmeans.algorithms import proxy_rounds
+from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum
 from flwr_dpkmeans.algorithms.kmeans_task import (
     CENTRE_DEVIATION,
     PROJECTED_CENTERS,
     cluster_state,
 )
-from flwr_dpkmeans.algorithms.noise_budget import PlannedSum
 from flwr_dpkmeans.algorithms.proxy_plan import (
     AVERAGE_COUNTS,
     AXES,
@@ -40,7 +40,7 @@ from flwr_dpkmeans.algorithms.proxy_rounds import (
     proxy_round,
     refinement_round,
 )
-from flwr_dpkmeans.kmeans.proxies import Ellipsoid
+from flwr_dpkmeans.kmeans.proxies.ellipsoid import Ellipsoid
 from flwr_dpkmeans.kmeans.residuals.likely_values import likely_counts
 from flwr_dpkmeans.kmeans.residuals.noisy_counts import pulled_together
 from flwr_dpkmeans.kmeans.residuals.radii import next_radii
@@ -181,7 +181,7 @@ def test_a_covariance_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.append((matrix, noise, variance))
         return Ellipsoid(np.full(2, 2.0**-6), np.eye(2))
 
-    monkeypatch.setattr(proxy_rounds.numerics, "ellipsoid_of", ellipsoid)
+    monkeypatch.setattr(proxy_rounds, "ellipsoid_of", ellipsoid)
     step = with_noise(covariance_round(setting_of(2, 2)), 50.0)
     state = state_of(2, **{CENTRE: [0.25, 0.5], SPREAD: [0.625]})
     clip = 1.2 * 0.625
@@ -234,7 +234,7 @@ def test_a_proxy_that_moves_into_anothers_cell_keeps_its_own_radius(
         asked.append(widths)
         return np.concatenate([moved, moved])
 
-    monkeypatch.setattr(proxy_rounds.numerics, "samples_around", around)
+    monkeypatch.setattr(proxy_rounds, "samples_around", around)
     step = with_noise(
         proxy_round(setting_of(2, 2, n_proxies=2, n_passes=2), 1), 2.0 / GRID
     )
@@ -556,7 +556,7 @@ def test_a_centroid_may_be_missing_only_where_noise_is_large_beside_an_average_c
     """
     asked: list[NDArray[np.float64]] = []
     monkeypatch.setattr(
-        proxy_rounds.numerics,
+        proxy_rounds,
         "split_largest",
         lambda centres, likely, missing, *more: asked.append(missing),
     )

@@ -16,7 +16,7 @@ import pytest
 from numpy.typing import NDArray
 from support.limits import SetLimits
 
-from flwr_dpkmeans.algorithms.feddp_kmeans import FedDPKMeansTask
+from flwr_dpkmeans.algorithms.feddp.feddp_kmeans import FedDPKMeansTask
 from flwr_dpkmeans.algorithms.server_points import (
     DEFAULT_DOMAIN,
     bounds_from_server,

@@ -23,7 +23,7 @@ from flwr_dpkmeans.kernels.outer_products import outer_product_triangle
 from flwr_dpkmeans.kernels.projected_labels import clear_labels, nearest_projected
 from flwr_dpkmeans.kernels.residual_sums import residual_sums, unit_residuals
 from flwr_dpkmeans.kmeans.cost import cost_per_point
-from flwr_dpkmeans.kmeans.proxies import samples_around
+from flwr_dpkmeans.kmeans.proxies.refined_samples import samples_around
 from flwr_dpkmeans.kmeans.ranges.histograms import magnitude_histogram, range_histogram
 from flwr_dpkmeans.resources import limits
 

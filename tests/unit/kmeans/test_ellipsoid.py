@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from support.cases import pairs
 
-from flwr_dpkmeans.kmeans.proxies import ellipsoid_of, shrunk_centre
+from flwr_dpkmeans.kmeans.proxies.ellipsoid import ellipsoid_of, shrunk_centre
 
 Floats = NDArray[np.float64]
 GRID = 2.0**16

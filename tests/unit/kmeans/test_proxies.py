@@ -17,30 +17,34 @@ from scipy.stats import norm
 
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.kernels.grid import round_to_grid
-from flwr_dpkmeans.kmeans import proxies as module
-from flwr_dpkmeans.kmeans.proxies import (
+from flwr_dpkmeans.kmeans.proxies import tessellation as tessellation_module
+from flwr_dpkmeans.kmeans.proxies.distances import (
     N_DISTANCES,
-    Ellipsoid,
-    are_lone,
-    binned_square,
-    box_samples,
-    by_precision,
     distance_counts,
-    expected_rows,
-    far_samples,
+    squared_edges,
+)
+from flwr_dpkmeans.kmeans.proxies.draws import normal_samples
+from flwr_dpkmeans.kmeans.proxies.ellipsoid import Ellipsoid
+from flwr_dpkmeans.kmeans.proxies.far_samples import far_samples, outside_cube
+from flwr_dpkmeans.kmeans.proxies.lone_proxies import (
+    are_lone,
+    heard_among,
+    without_lone_rows,
+)
+from flwr_dpkmeans.kmeans.proxies.noisy_distances import (
+    binned_square,
     farther_if_likelier,
     farthest_heard,
-    heard_among,
+)
+from flwr_dpkmeans.kmeans.proxies.refined_samples import samples_around, scattered
+from flwr_dpkmeans.kmeans.proxies.samples import box_samples
+from flwr_dpkmeans.kmeans.proxies.split_clusters import split_largest
+from flwr_dpkmeans.kmeans.proxies.tessellation import tessellation
+from flwr_dpkmeans.kmeans.proxies.variances import by_precision
+from flwr_dpkmeans.kmeans.proxies.weights import (
+    expected_rows,
     likely_weights,
-    normal_samples,
-    outside_cube,
-    samples_around,
-    scattered,
-    split_largest,
-    squared_edges,
-    tessellation,
     unheard_rows,
-    without_lone_rows,
 )
 
 Floats = NDArray[np.float64]
@@ -123,7 +127,7 @@ def test_too_many_distances_are_not_measured_and_no_sample_is_taken_twice(
     """Up to the limit one far sample is found at once; beyond it, chance decides."""
     samples = np.array([0.0, 1.0, 2.0, 3.0, 4.0, 5000.0])[:, None]
     for limit, always in ((12, True), (11, False)):
-        monkeypatch.setattr(module, "_MOST_DISTANCES", limit)
+        monkeypatch.setattr(tessellation_module, "_MOST_DISTANCES", limit)
         found = [tessellation(samples, 2, generator(seed)) for seed in range(20)]
         assert all(one.max() == 5000.0 for one in found) is always
         assert all(len(np.unique(one)) == 2 for one in found)
@@ -160,7 +164,7 @@ def test_another_order_of_summation_changes_no_bit(
         np.add.at(sums, labels[::-1], points[::-1])
         return sums
 
-    monkeypatch.setattr(module, "sum_by_label", slow)
+    monkeypatch.setattr(tessellation_module, "sum_by_label", slow)
     assert np.array_equal(found, tessellation(samples, 50, generator(1)))
 
 
@@ -718,13 +722,13 @@ def test_noise_alone_exceeds_what_is_heard_among_counts_once_in_five_hundred(
 
 
 def test_what_just_equals_the_threshold_is_not_heard() -> None:
-    assert module.farthest_heard(np.array([0.0, 3.0, 0.0, 0.0]), 3.0) == 0
-    assert module.farthest_heard(np.array([0.0, 3.5, 0.0, 0.0]), 3.0) == 1
+    assert farthest_heard(np.array([0.0, 3.0, 0.0, 0.0]), 3.0) == 0
+    assert farthest_heard(np.array([0.0, 3.5, 0.0, 0.0]), 3.0) == 1
     # Two together stand out that none alone does; four are not looked at inside of what
     # one has shown.
-    assert module.farthest_heard(np.array([0.0, 2.5, 2.5, 0.0]), 3.0) == 1
-    assert module.farthest_heard(np.array([0.0, 0.0, 2.5, 5.0]), 3.0) == 3
-    assert module.farthest_heard(np.array([0.0, 2.5, 2.5, 5.0]), 3.0) == 1
+    assert farthest_heard(np.array([0.0, 2.5, 2.5, 0.0]), 3.0) == 1
+    assert farthest_heard(np.array([0.0, 0.0, 2.5, 5.0]), 3.0) == 3
+    assert farthest_heard(np.array([0.0, 2.5, 2.5, 5.0]), 3.0) == 1
 
 
 # -- empty clusters --------------------------------------------------------------------

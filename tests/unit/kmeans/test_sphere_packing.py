@@ -13,11 +13,14 @@ import pytest
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kernels.cluster_sums import absolute_statistics
 from flwr_dpkmeans.kernels.grid import round_to_grid
-from flwr_dpkmeans.kmeans import public_points as packing_module
 from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.kmeans.folding import PostProcessing
 from flwr_dpkmeans.kmeans.lloyd import absolute_update
-from flwr_dpkmeans.kmeans.public_points import PackingMethod, sphere_packing
+from flwr_dpkmeans.kmeans.public_points.packing import (
+    PackingMethod,
+    _packed,
+    sphere_packing,
+)
 
 SHAPES = [(1, 1), (1, 5), (2, 1), (3, 2), (15, 2), (40, 1), (10, 8), (100, 64)]
 
@@ -56,7 +59,7 @@ def test_shape_grid_box_and_determinism(
 def test_every_packing_keeps_its_distances(
     clusters: int, features: int, radius: float
 ) -> None:
-    packed = packing_module._packed(
+    packed = _packed(
         clusters, features, radius, np.random.default_rng(5), PackingMethod.BISECT
     )
     assert packed is None or packing_radius(packed) >= radius

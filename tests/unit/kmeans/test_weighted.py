@@ -13,12 +13,11 @@ from sklearn.cluster import KMeans
 
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.kernels.grid import GRID, round_to_grid
-from flwr_dpkmeans.kmeans import public_points
-from flwr_dpkmeans.kmeans.public_points import (
-    cost_curve,
-    elbow,
-    plus_plus,
-    squares_to,
+from flwr_dpkmeans.kmeans.public_points import elbow as elbow_module
+from flwr_dpkmeans.kmeans.public_points import weighted_lloyd
+from flwr_dpkmeans.kmeans.public_points.elbow import cost_curve, elbow
+from flwr_dpkmeans.kmeans.public_points.seeding import plus_plus, squares_to
+from flwr_dpkmeans.kmeans.public_points.weighted_lloyd import (
     usable_weights,
     weighted_kmeans,
 )
@@ -226,7 +225,7 @@ def test_a_center_without_points_takes_the_costliest_one(
     """Two starts in one place: the second has no point, and the point that costs most,
     by its weight, is far away.
     """
-    monkeypatch.setattr(public_points, "plus_plus", lambda *given, **options: [0, 0])
+    monkeypatch.setattr(weighted_lloyd, "plus_plus", lambda *given, **options: [0, 0])
     points, weights = (
         np.array([[0.0], [1.0], [8.0], [-9.0]]),
         np.array([1.0, 1.0, 3.0, 1.0]),
@@ -355,7 +354,7 @@ def test_the_curve_never_rises(monkeypatch: pytest.MonkeyPatch) -> None:
     ) -> tuple[Floats, float]:
         return points[:k], costs[k]
 
-    monkeypatch.setattr(public_points, "weighted_kmeans", found)
+    monkeypatch.setattr(elbow_module, "weighted_kmeans", found)
     curve, centers = cost_curve(
         np.arange(6.0)[:, None], np.full(6, 0.5), 5, n_init=1, seed=0
     )

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from support.flat import flat_estimator
 
-from flwr_dpkmeans.algorithms.lloyd_family import GLloydTask
+from flwr_dpkmeans.algorithms.lloyd_family.glloyd import GLloydTask
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.in_process_grid import InProcessGrid
 from flwr_dpkmeans.planner import forecast

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from flwr_dpkmeans.algorithms.lloyd_family import laplace_epsilon
+from flwr_dpkmeans.algorithms.lloyd_family.sulloyd import laplace_epsilon
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
 from flwr_dpkmeans.privacy import calibration
 from flwr_dpkmeans.privacy.accounting import compose_epsilon

@@ -22,9 +22,13 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from flwr_dpkmeans.errors import LocalMisuseError
-from flwr_dpkmeans.privacy import noise
-from flwr_dpkmeans.privacy import noise as samplers
-from flwr_dpkmeans.privacy.noise import SecureNoise, SeededNoise
+from flwr_dpkmeans.privacy.noise import (
+    NoiseKind,
+    SecureNoise,
+    SeededNoise,
+    integer_noise,
+    opendp_noise,
+)
 from flwr_dpkmeans.privacy.release import (
     Block,
     NoiseShape,
@@ -346,7 +350,7 @@ def test_opendp_takes_a_double_as_the_rational_that_it_is(
     prices = set()
     for ulps in (0, 1, 2, 3):
         scale = Fraction(2**52 + ulps, 2**52) * 2**power
-        measurement: Any = noise.build_measurement(family, float(scale))
+        measurement: Any = opendp_noise.build_measurement(family, float(scale))
         cost = Fraction(measurement.map(1.0 if family == "gaussian" else 1))
         exact = 1 / scale if family == "laplace" else 1 / scale**2 / 2
         assert exact <= cost < exact * (1 + Fraction(1, 2**51))
@@ -369,23 +373,23 @@ def test_what_int64_cuts_off_is_nothing() -> None:
     slack's own negligible part.
     """
     laplace, std = (
-        Fraction(samplers._LARGEST_LAPLACE_SCALE),
-        Fraction(samplers._LARGEST_STD),
+        Fraction(integer_noise._LARGEST_LAPLACE_SCALE),
+        Fraction(integer_noise._LARGEST_STD),
     )
     assert 2**63 / laplace >= 128
     assert (2**63 / std) ** 2 / 2 > 799
     # Beyond, it would show: at a quarter of the range one value in 60 would sit at an
     # end.
-    ends = np.array(noise.build_measurement("laplace", 2.0**61)([0] * 2000))
+    ends = np.array(opendp_noise.build_measurement("laplace", 2.0**61)([0] * 2000))
     assert (np.abs(ends.astype(np.float64)) >= 2.0**63).sum() > 5
 
 
 def test_a_biased_opendp_is_refused() -> None:
     for version in ("0.9.2", "0.12.0", "0.14.1", "0.14.1a20251001001"):
         with pytest.raises(LocalMisuseError, match=r"biased.*0\.14\.2"):
-            noise.require_unbiased(version)
+            opendp_noise.require_unbiased(version)
     for version in ("0.14.2", "0.16.0", "1.0", "0.15.1a20260906001"):
-        noise.require_unbiased(version)
+        opendp_noise.require_unbiased(version)
 
 
 # -- statistics and coins --------------------------------------------------------------
@@ -435,9 +439,7 @@ def test_a_coin_falls_no_more_often_than_is_priced(
         lambda n: Number() if n == 2**53 else None,
     )
     for rate in (0.1, 1 / 3, 0.9, math.nextafter(1.0, 0.0), 1e-9, 1e-17):
-        config = SimpleNamespace(
-            client_sampling_rate=rate, noise=samplers.NoiseKind.SECURE
-        )
+        config = SimpleNamespace(client_sampling_rate=rate, noise=NoiseKind.SECURE)
         plan: Any = SimpleNamespace(settings=config, seed=1, rates={1: rate, 2: rate})
         assert takes_part(plan, 2, 1, 0)
         assert (

@@ -28,15 +28,16 @@ from support.protocol_federation import make_federation
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.options import parse_config
-from flwr_dpkmeans.privacy import exact_gaussian, noise
-from flwr_dpkmeans.privacy import noise as _forks
-from flwr_dpkmeans.privacy import noise as samplers
+from flwr_dpkmeans.privacy import exact_gaussian
 from flwr_dpkmeans.privacy.noise import (
     NoiseKind,
+    NoiseSource,
     OpenDPNoise,
     SecureNoise,
     noise_source,
 )
+from flwr_dpkmeans.privacy.noise import fork_watch as _forks
+from flwr_dpkmeans.privacy.noise import opendp_noise as samplers
 from flwr_dpkmeans.secagg.ciphers import seal
 from flwr_dpkmeans.secagg.keys import (
     generate_group_key,
@@ -63,23 +64,23 @@ PUBLIC = {
         "Spread.of",
     ): "which values a median is of, for the owner alone",
     (
-        "algorithms/lloyd_family.py",
-        "_Packed.packed_state.initial_state",
+        "algorithms/lloyd_family/packed.py",
+        "Packed.packed_state.initial_state",
     ): "FastLloyd's start, from the plan's seed",
     (
         "algorithms/proxy_plan.py",
         "Setting.generator",
     ): "samples, proxies and restarts after earlier releases",
     (
-        "algorithms/feddp_kmeans.py",
+        "algorithms/feddp/public_start.py",
         "ServerKMeansPlusPlusTask.start",
     ): "k-means++ on the server's points",
     (
-        "algorithms/feddp_kmeans.py",
+        "algorithms/feddp/packed_start.py",
         "SpherePackingTask.start",
     ): "a start by sphere packing",
     (
-        "algorithms/feddp_appendix.py",
+        "algorithms/feddp/simplification.py",
         "simplify_rounds.one_round.advance",
     ): "which of the server's points stay",
     ("baselines/pooled.py", "run_kmeans"): "restarts of k-means in central baselines",
@@ -106,7 +107,7 @@ PUBLIC = {
         "_leading_range",
     ): "the start of a range finder on a noisy matrix",
     (
-        "kmeans/public_points.py",
+        "kmeans/public_points/weighted_lloyd.py",
         "weighted_kmeans",
     ): "restarts of k-means on the server's points",
     ("sums/config.py", "RunConfig.unseeded"): "removes the seed",
@@ -122,7 +123,7 @@ PUBLIC = {
 }
 NOT_PRIVATE = {
     (
-        "privacy/noise.py",
+        "privacy/noise/seeded_noise.py",
         "SeededNoise._draw",
     ): "seeded noise, which says that it is not private",
     ("sums/plan.py", "takes_part"): "coins of a seeded run",
@@ -267,7 +268,7 @@ def test_the_secure_sources_draw_by_opendp_or_by_what_is_proved_to_be_exact() ->
     what IEEE 754 defines.
     """
     integers = {"np.int64", "np.zeros", "np.array"}
-    assert numeric_names(samplers.NoiseSource, OpenDPNoise, SecureNoise) == integers
+    assert numeric_names(NoiseSource, OpenDPNoise, SecureNoise) == integers
     exact = {
         "np.uint32",
         "np.frombuffer",
@@ -286,11 +287,11 @@ def test_the_secure_sources_draw_by_opendp_or_by_what_is_proved_to_be_exact() ->
         )
         == {"np.int64", "np.zeros"} | exact | doubles
     )
-    built = ast.parse(inspect.getsource(noise.build_measurement))
+    built = ast.parse(inspect.getsource(samplers.build_measurement))
     assert {
         ast.unparse(n.func) for n in ast.walk(built) if isinstance(n, ast.Call)
     } >= {"dp.m.make_gaussian"}
-    assert "seed" not in inspect.getsource(noise.build_measurement)
+    assert "seed" not in inspect.getsource(samplers.build_measurement)
 
 
 def test_no_seed_has_a_way_into_the_secure_source() -> None:
@@ -449,12 +450,14 @@ def test_the_watch_sees_public_draws_seeded_runs_and_planted_noise(
 ) -> None:
     run("server's points", "direct")
     assert {file for file, _ in watch.seen} & {
-        "kmeans/public_points.py",
-        "algorithms/feddp_kmeans.py",
+        "kmeans/public_points/weighted_lloyd.py",
+        "algorithms/feddp/public_start.py",
     }
     watch.seen.clear()
     run("oblivious, start by packing", "direct", noise="seeded")
-    assert set(NOT_PRIVATE) & watch.seen == {("privacy/noise.py", "SeededNoise._draw")}
+    assert set(NOT_PRIVATE) & watch.seen == {
+        ("privacy/noise/seeded_noise.py", "SeededNoise._draw")
+    }
     watch.seen.clear()
 
     def planted(self: SecureNoise, family: str, scale: float, size: int) -> Any:
@@ -464,7 +467,10 @@ def test_the_watch_sees_public_draws_seeded_runs_and_planted_noise(
 
     monkeypatch.setattr(SecureNoise, "_draw", planted)
     run("oblivious, start by packing", "direct")
-    assert ("privacy/noise.py", "NoiseSource.discrete_gaussian") in watch.seen
+    assert (
+        "privacy/noise/integer_noise.py",
+        "NoiseSource.discrete_gaussian",
+    ) in watch.seen
     watch.seen.clear()
     monkeypatch.setattr("flwr_dpkmeans.secagg.keys.os.urandom", random.randbytes)
     generate_private_key()

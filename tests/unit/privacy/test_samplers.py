@@ -16,8 +16,7 @@ import numpy as np
 import pytest
 
 from flwr_dpkmeans.errors import LocalMisuseError
-from flwr_dpkmeans.privacy import noise
-from flwr_dpkmeans.privacy import noise as samplers
+from flwr_dpkmeans.privacy import exact_gaussian as samplers
 from flwr_dpkmeans.privacy.noise import (
     NoiseKind,
     NoiseSource,
@@ -26,6 +25,7 @@ from flwr_dpkmeans.privacy.noise import (
     SeededNoise,
     noise_source,
 )
+from flwr_dpkmeans.privacy.noise.opendp_noise import build_measurement
 
 SOURCES = [SecureNoise(), OpenDPNoise(), SeededNoise(np.random.default_rng(3))]
 DRAWS = ["discrete_gaussian", "discrete_laplace"]
@@ -145,7 +145,7 @@ def test_secure_source_keeps_few_measurements_and_uses_the_right_one() -> None:
         assert np.abs(source.discrete_gaussian(scale, 20)).max() < 12 * scale
         assert np.abs(source.discrete_laplace(scale, 20)).max() < 45 * scale
     assert np.abs(source.discrete_gaussian(2.0**39, 50)).max() > 2.0**35
-    assert noise.build_measurement.cache_info().currsize <= 64
+    assert build_measurement.cache_info().currsize <= 64
 
 
 def test_seeded_source_repeats_and_says_that_it_is_not_private() -> None:

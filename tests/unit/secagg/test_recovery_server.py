@@ -24,17 +24,17 @@ from flwr_dpkmeans.errors import (
     ProtocolError,
 )
 from flwr_dpkmeans.secagg.messages import (
+    MaskedVector,
     Release,
     ShareReply,
     ShareRequest,
-    Silence,
     Stage,
     SumReply,
     SumRequest,
     UnmaskReply,
 )
 from flwr_dpkmeans.secagg.recover_session import RecoverSession
-from flwr_dpkmeans.secagg.ring import MaskedVector
+from flwr_dpkmeans.secagg.session import Silence
 from flwr_dpkmeans.secagg.slots import Slots
 
 

@@ -17,7 +17,8 @@ from flwr_dpkmeans.sums.checks.verify import (
     verify_plan,
 )
 from flwr_dpkmeans.sums.draft import draft_plan
-from flwr_dpkmeans.sums.plan import Plan, PublicPoints
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.plan_points import PublicPoints
 from flwr_dpkmeans.sums.public_facts import ServerFacts
 
 BOX = ((-1.0,), (1.0,))

@@ -14,9 +14,10 @@ from support.masked_federation import Federation
 
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.secagg import ciphers, keys
-from flwr_dpkmeans.sums import local
+from flwr_dpkmeans.sums import paired as pairs
 from flwr_dpkmeans.sums.draft import draft_plan
-from flwr_dpkmeans.sums.local import LocalRun, Paired
+from flwr_dpkmeans.sums.local import LocalRun
+from flwr_dpkmeans.sums.paired import Awaited, Paired
 from flwr_dpkmeans.sums.server import Answer
 from flwr_dpkmeans.sums.wire import Request
 
@@ -41,8 +42,7 @@ def test_the_second_of_two_looks_up_the_key_that_it_would_agree_on(
         return expand(key, round_and_attempt, length)
 
     if not shared:
-        monkeypatch.setattr(local, "_MOST_WORDS", 3 * 3**2 - 1)
-    monkeypatch.setattr(local, "stream", noted_mask)
+        monkeypatch.setattr(pairs, "_MOST_WORDS", 3 * 3**2 - 1)
     monkeypatch.setattr(ciphers, "stream", noted_mask)
 
     def noted(private_key: bytes, public_keys: dict[int, bytes], *args: int) -> Any:
@@ -52,9 +52,9 @@ def test_the_second_of_two_looks_up_the_key_that_it_would_agree_on(
     monkeypatch.setattr(keys, "agree_pair_keys", noted)
     monkeypatch.setattr(keys, "generate_group_key", lambda: bytes(range(32)))
     federation = Federation(NODES, authored=authored)
-    server, alone, table = federation.server, federation.states, dict[bytes, bytes]()
+    server, alone, table = federation.server, federation.states, Awaited()
     paired = {
-        node: Paired(**vars(state), agreed=table) for node, state in alone.items()
+        node: Paired(**vars(state), awaited=table) for node, state in alone.items()
     }
     vectors = {node: np.arange(3, dtype=np.uint64) + np.uint64(node) for node in NODES}
     found: list[tuple[list[Any], int, int]] = []
@@ -93,7 +93,7 @@ def test_few_masks_wait_for_their_other_end() -> None:
 
     class Noted(LocalRun):
         def ask(self, node: int, request: Request) -> Answer:
-            waiting.append(len(self.pairs))
+            waiting.append(len(self.awaited))
             return super().ask(node, request)
 
     for n_clients in (40, 80):
@@ -104,4 +104,4 @@ def test_few_masks_wait_for_their_other_end() -> None:
         ).play()
         # Of each of the first three and the last three: its keys and its mask.
         assert max(waiting) <= 2 * 3 * 6
-        assert not run.pairs
+        assert not run.awaited

@@ -22,7 +22,10 @@ from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.secagg.messages import (
     FinishReply,
+    FinishRequest,
+    Release,
     Stage,
+    StopRequest,
     SumRequest,
 )
 from flwr_dpkmeans.secagg.roster import Roster
@@ -87,7 +90,12 @@ def test_a_request_is_of_this_run_and_in_time_unless_it_ends_it(
 
     guard = Noted()
     guard.run_id = 7
-    request = Request(stage, SimpleNamespace(sentence="why"), run_id=run_id, wait=5.0)
+    bodies = {
+        Stage.STOP: StopRequest("why"),
+        Stage.SUM: SumRequest(1, 0),
+        Stage.FINISH: FinishRequest(Release(1, 0, np.zeros(1, dtype=np.uint64))),
+    }
+    request = Request(stage, bodies[stage], run_id=run_id, wait=5.0)
     if run_id == 8:
         with pytest.raises(ProtocolError, match="is of another run than 7"):
             Client(guard, cast(Any, None), None).handle(request)

@@ -24,7 +24,8 @@ from flwr_dpkmeans.sums.checks.columns import (
     require_columns,
     require_width,
 )
-from flwr_dpkmeans.sums.plan import Plan, PublicPoints, takes_part
+from flwr_dpkmeans.sums.plan import Plan, takes_part
+from flwr_dpkmeans.sums.plan_points import PublicPoints
 
 EACH: dict[str, Any] = {"bounds": ((-1.0, 0.0), (1.0, 2.0))}
 

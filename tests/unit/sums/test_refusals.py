@@ -32,9 +32,10 @@ from flwr_dpkmeans.privacy.release import (
     draw_noise,
 )
 from flwr_dpkmeans.secagg.messages import NO_ROUND
-from flwr_dpkmeans.sums import client, draft, server
+from flwr_dpkmeans.sums import draft, server
 from flwr_dpkmeans.sums.checks import sound
 from flwr_dpkmeans.sums.checks.neighbours import check_sensitivity, share_of_bound
+from flwr_dpkmeans.sums.client import state_changes
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound
 from flwr_dpkmeans.sums.task import Task
 from flwr_dpkmeans.sums.wire import MAX_INTEGER, dump_plan, load_plan
@@ -66,7 +67,7 @@ def test_a_plan_that_says_more_or_less_than_is_read_is_refused(
 def test_a_release_before_the_final_plan_is_refused() -> None:
     preliminary = cast(Any, SimpleNamespace(clusters=None))
     with pytest.raises(ProtocolError, match="a release came before the plan was final"):
-        client._advance(preliminary, cast(Any, None))
+        state_changes.next_state(preliminary, cast(Any, None))
 
 
 def test_signatures_are_asked_for_only_after_survivors_were_told_of() -> None:

@@ -18,6 +18,7 @@ from flwr_dpkmeans.secagg.credentials import Credential
 from flwr_dpkmeans.secagg.messages import (
     FinishReply,
     FinishRequest,
+    MaskedVector,
     Release,
     ShareRequest,
     Stage,
@@ -26,7 +27,6 @@ from flwr_dpkmeans.secagg.messages import (
     UnmaskReply,
 )
 from flwr_dpkmeans.secagg.retry import Retry
-from flwr_dpkmeans.secagg.ring import MaskedVector
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums import wire
 from flwr_dpkmeans.sums.draft import draft_plan

@@ -1,0 +1,1 @@
+"""How a run's budget is shared among its releases, and what noise follows."""

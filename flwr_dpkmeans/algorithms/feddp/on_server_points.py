@@ -1,0 +1,128 @@
+"""What all tasks on FedDP-KMeans' rounds have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from flwr_dpkmeans.algorithms import kmeans_task
+from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum, private_sums
+from flwr_dpkmeans.algorithms.feddp.projection_state import with_mean_beyond
+from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask
+from flwr_dpkmeans.errors import PlanError
+from flwr_dpkmeans.privacy.release import PrivacyUnit
+from flwr_dpkmeans.privacy.released_counts import COUNT_DEVIATIONS
+from flwr_dpkmeans.privacy.sentences import report_sentence
+from flwr_dpkmeans.sums.outcome import CountedRows
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerData, ServerFacts
+from flwr_dpkmeans.sums.round import Algorithm, Array, State
+
+# Centroids farther out than this part of the data radius, with so many rows, are
+# doubted.
+_BORDER = 0.85
+_MOST_AT_BORDER = 0.6
+
+
+class OnServerPoints(KMeansTask):
+    """A task whose run starts from points of the server's own."""
+
+    units = tuple(PrivacyUnit)
+    server_data = ServerData.NEEDED
+    trust = "distributed"
+
+    def facts(self, public: PublicFacts) -> ServerFacts:
+        """What follows from the server's points, without which there is no run."""
+        if public.server is None or public.server.n_points == 0:
+            raise PlanError(
+                f"{self.name!r} starts from the server's own points: give server_data."
+            )
+        return public.server
+
+    def of_rounds(
+        self,
+        public: PublicFacts,
+        facts: ServerFacts,
+        rounds: Sequence[PlannedSum],
+    ) -> Algorithm:
+        """The rounds with their noise, from a state without centroids."""
+
+        def initial_state(seed: int, server_points: Array | None = None, /) -> State:
+            relative = (
+                None
+                if server_points is None
+                else server_points - np.asarray(facts.centre)
+            )
+            start = np.zeros((self.n_clusters, public.n_features))
+            state = kmeans_task.seeded_state(start, seed, relative)
+            return with_mean_beyond(state, relative, facts)
+
+        return Algorithm(self.name, private_sums(public, rounds), initial_state)
+
+    def doubts(
+        self,
+        plan: Plan,
+        state: State,
+        names: Sequence[str],
+    ) -> tuple[str, ...]:
+        """Say so besides where most rows end at the border of the server's ball, and
+        most of its own points do not.
+        """
+        found, facts, counts = (
+            super().doubts(plan, state, names),
+            plan.server,
+            state.counts,
+        )
+        (std, of_rows), own = kmeans_task.counts_std(plan), vars(self.options)
+        clear = counts > COUNT_DEVIATIONS * std
+        if (
+            facts is None
+            or not (facts.n_points and of_rows and clear.any())
+            or own.get("reduce_diameter")
+        ):
+            return found
+        border = _BORDER * facts.data_radius
+        beyond = (
+            np.square(state.centroids - np.asarray(facts.centre)).sum(axis=1)
+            > border**2
+        )
+        part = float(
+            counts[beyond & clear].sum() / max(counts.sum(), counts[clear].sum())
+        )
+        # Half of the server's points are longer than the root of that bound, unless it,
+        # or what cuts it off, was given.
+        free = own.get("data_radius") is own.get("outer_product_bound") is None
+        likes = (
+            free
+            and plan.settings.unit is PrivacyUnit.RECORD
+            and facts.outer_product_bound >= border**2
+        )
+        return (
+            found
+            if likes or part <= _MOST_AT_BORDER
+            else (*found, report_sentence("unlike_server", part=part))
+        )
+
+    def counted_rows(self, state: State) -> CountedRows | None:
+        """As others, but where no Lloyd round follows the first centroids.
+
+        These may be of clear rows alone.
+        """
+        counted = super().counted_rows(state)
+        margin = getattr(self.options, "margin", 1.0)
+        if counted is None or margin == 1.0 or self.max_rounds != 0:
+            return counted
+        return replace(counted, least_part=0.0)
+
+    def server_points_words(self, plan: Plan) -> str:
+        """What clients see of the server's points where these stay on the server."""
+        k, width = self.n_clusters, plan.n_features or 0
+        shown = f"their projection onto at most {min(k, width)} of {width} directions"
+        away = ", which gives them away" if k >= width else ""
+        return (
+            "stay on the server; clients see their mean, the clip bounds, in the"
+            " errors of the centres how far points are beyond these on average, and"
+            f" {shown}{away}"
+        )

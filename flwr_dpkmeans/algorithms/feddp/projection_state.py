@@ -1,0 +1,52 @@
+"""Entries of the state that projected rounds leave behind."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flwr_dpkmeans.algorithms import kmeans_task
+from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerFacts
+from flwr_dpkmeans.sums.round import Array, State
+
+PROJECTION = "projection"
+MEAN_BEYOND = "mean_beyond"
+
+
+def with_mean_beyond(
+    state: State,
+    points: Array | None,
+    facts: ServerFacts,
+) -> State:
+    """Add what the server's points, relative to their centre, have beyond the data
+    radius on average: rows are expected to have as much.
+    """
+    if points is None or not len(points):
+        return state
+    beyond = np.maximum(np.linalg.norm(points, axis=1) - facts.data_radius, 0.0)
+    return state.changed(**{MEAN_BEYOND: round_to_grid(beyond.mean(keepdims=True))})
+
+
+def has_exact_projection(
+    state: State,
+    name: str,
+    public: PublicFacts,
+    most_rows: int,
+) -> bool:
+    """Whether a server's projection and its projected points or centres have the plan's
+    shapes and are exact.
+    """
+    projection, table = state.arrays[PROJECTION], state.arrays[name]
+    d, k = public.n_features, public.config.n_clusters
+    if (
+        projection.ndim != 2
+        or len(projection) != d
+        or not 1 <= projection.shape[1] <= min(k, d)
+    ):
+        return False
+    shaped = kmeans_task.is_table(table, most_rows, projection.shape[1])
+    return (
+        shaped
+        and kmeans_task.is_projection(projection)
+        and kmeans_task.is_near(table, d)
+    )

@@ -1,0 +1,7 @@
+"""Where proxies lie: many more points than clusters, spread over a private ellipsoid,
+weighted by noisy counts.
+
+The ellipsoid comes from a noisy mean and covariance; nothing here sees private rows.
+Samples and proxies are on the grid, so that distances and sums are exact and all
+machines choose the same ones; see also `eigen`.
+"""

@@ -1,0 +1,99 @@
+"""Adding up again, without those that fell silent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypedDict
+
+from flwr_dpkmeans.secagg.credentials import Credential
+from flwr_dpkmeans.secagg.party import Party
+from flwr_dpkmeans.secagg.retry import Retry
+from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO, Roster
+from flwr_dpkmeans.sums.aggregation.plain_sums import Plain
+from flwr_dpkmeans.sums.trust import Shares
+
+if TYPE_CHECKING:
+    from flwr_dpkmeans.sums.aggregation.server_sessions import Session
+    from flwr_dpkmeans.sums.plan import Plan
+
+_SPARSE_MAX_SILENT = 20
+
+
+class PartyStart(TypedDict):
+    """What a client starts with; see `secagg.party.Party`."""
+
+    run_id: int
+    node_id: int
+    private_key: bytes
+    min_cohort: int
+    max_silent: int
+    authored: bool
+    plan_digest: bytes
+
+
+class SessionLimits(TypedDict):
+    """What the server's side starts with besides a roster; see `secagg.session`."""
+
+    min_cohort: int
+    max_retries: int
+    max_silent: int
+    authored: bool
+    credentials: Mapping[int, Credential]
+
+
+class Repeated:
+    """Adding up so that a sum is asked for again without those that fell silent.
+
+    Another way to add up derives from this one.
+    """
+
+    trips = 1
+    """Round trips of one aggregation, and of the keys."""
+
+    def party(self, plan: Plan, start: PartyStart) -> Party:
+        """A client at the start of a run.
+
+        Without masks, on one machine, whoever adds up sees its vectors.
+        """
+        if plan.settings.masking:
+            return Retry(**start)
+        return Plain(**start)
+
+    def session(self, agreed: Plan, roster: Roster, limits: SessionLimits) -> Session:
+        """The server's side, once keys are agreed on."""
+        # A node executes no session.
+        from flwr_dpkmeans.sums.aggregation.server_sessions import (
+            PlainSession,
+            RetrySession,
+        )
+
+        if agreed.settings.masking:
+            return RetrySession(roster, **limits)
+        return PlainSession(roster, **limits)
+
+    def usual_max_silent(self, n_clients: int) -> int:
+        """t where nobody sets it: 0 where all pairs mask, as repeating costs budget;
+        else what sparse graphs bear.
+        """
+        if n_clients <= ALL_PAIRS_UP_TO:
+            return 0
+        return min(_SPARSE_MAX_SILENT, n_clients // 10)
+
+    def shares(self, plan: Plan, n_clients: int, n_sharers: int | None) -> Shares:
+        """Who adds noise shares, where so many are asked of those that shared keys
+        (None: all); none of them is lost, as a sum without one is not opened.
+        """
+        return Shares(n_clients, plan.max_silent)
+
+    def check(self, plan: Plan) -> None:
+        """Refuse numbers that sums cannot be made with; most will do."""
+
+    def assumptions(self, plan: Plan) -> tuple[str, ...]:
+        """What its sums rest on, for the report."""
+        return ()
+
+    def bytes_besides(self, plan: Plan, n_aggregations: int) -> tuple[int, int]:
+        """What one client receives and sends besides vectors, keys and results, where
+        nobody falls silent.
+        """
+        return 0, 0

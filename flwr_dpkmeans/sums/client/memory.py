@@ -1,0 +1,85 @@
+"""What one client remembers of a run between two messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from flwr_dpkmeans.secagg.party import Party
+from flwr_dpkmeans.sums.aggregation import PARTIES
+from flwr_dpkmeans.sums.outcome import Discoveries
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.round import State
+from flwr_dpkmeans.sums.wire import load_plan
+from flwr_dpkmeans.sums.wire.stored_fields import (
+    StoredFields,
+    pack_fields,
+    unpack_fields,
+)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """One client's whole state in one run."""
+
+    protocol: Party
+    plan_blob: bytes = field(repr=False)
+    """The plan in force, as received."""
+    plan: Plan = field(repr=False)
+    agreed_digest: bytes
+    """Digest of the plan that was agreed on in the key phase.
+
+    Names the run in the ledger.
+    """
+    clusters: State | None
+    """None while the plan is preliminary."""
+    n_features: int
+    attempts: tuple[tuple[int, int], ...] = ()
+    """What was answered so far."""
+    discoveries: Discoveries = field(default_factory=Discoveries)
+    n_recognised: int = 0
+    """How many peers the policy's pinned identities recognised in the run's first
+    roster; 0 where none are pinned.
+    """
+    identities: tuple[tuple[int, bytes], ...] = ()
+    """Where sums are recovered: the neighbours' pinned identities, which sign what
+    survivors they heard of.
+    """
+    started: str = ""
+    cohort: tuple[str, ...] = ()
+    """For the result's provenance: when the plan came, and who was in the first roster.
+    """
+    columns: str = ""
+    """Digest of the own table's column names in the agreed order; empty if it has none.
+    """
+
+    def digest(self) -> bytes:
+        """What the tag of a reply covers: the state, or before there is one what has
+        been discovered.
+        """
+        if self.clusters is not None:
+            return self.clusters.digest
+        if self.discoveries == Discoveries():
+            return b""
+        return self.discoveries.digest()
+
+    def pack(self) -> StoredFields:
+        """Write it as text and blobs, for one record that is replaced as a whole."""
+        protocol = pack_fields(self.protocol)
+        others = pack_fields(self, "protocol", "plan_blob", "plan")
+        return {**protocol, **others, "plan": self.plan_blob}
+
+    @classmethod
+    def unpack(cls, stored: StoredFields, run_id: int) -> Memory | None:
+        """Undo `pack`; None where it is of an earlier run."""
+        (party_name,) = PARTIES.keys() & stored.keys()
+        party = unpack_fields(PARTIES[party_name], stored)
+        if party.run_id != run_id:
+            return None
+        plan_blob = bytes(stored["plan"])
+        return unpack_fields(
+            cls,
+            stored,
+            protocol=party,
+            plan_blob=plan_blob,
+            plan=load_plan(plan_blob),
+        )

@@ -1,0 +1,119 @@
+"""From what was released, or what the server computed, to the next state."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from flwr_dpkmeans.errors import ProtocolError
+from flwr_dpkmeans.privacy.release import ReleasedSum
+from flwr_dpkmeans.secagg import messages
+from flwr_dpkmeans.secagg.party import changed
+from flwr_dpkmeans.secagg.ring import AggregateVector
+from flwr_dpkmeans.sums.build import build_algorithm, initial_state
+from flwr_dpkmeans.sums.checks.verify import require_server_state
+from flwr_dpkmeans.sums.client.memory import Memory
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.round import State
+from flwr_dpkmeans.sums.wire.packed_state import unpack_state
+
+
+@lru_cache(maxsize=4)
+def first_state(plan: Plan) -> State | None:
+    """The data-independent start, once the plan is final; None where it comes from the
+    server.
+
+    Made once for all virtual clients of one process.
+    """
+    if not plan.is_final or plan.server_advances:
+        return None
+    return initial_state(plan)
+
+
+def with_server_state(
+    memory: Memory,
+    index: int,
+    blob: bytes,
+    *,
+    is_repeated: bool,
+) -> Memory:
+    """Take in what the server computed from released sums and its own points; a
+    repeated request brings none.
+    """
+    if bool(blob) == is_repeated:
+        what = "came a second time for one round" if is_repeated else "is missing"
+        raise ProtocolError(
+            f"the server's state {what}: use the same version of flwr-dpkmeans"
+            " everywhere."
+        )
+    if is_repeated:
+        return memory
+    state = unpack_state(blob, memory.plan.last_round)
+    require_server_state(memory.plan, index, state)
+    return changed(memory, clusters=state)
+
+
+def readable_sum(memory: Memory, release: messages.Release) -> AggregateVector:
+    """Unblind a release, of which one of another length than the plan's would be read
+    as what it is not.
+    """
+    planned = memory.plan.round_at(release.round_index)
+    if release.values.shape != (planned.length,):
+        raise ProtocolError(
+            f"the release of round {release.round_index} has {release.values.size}"
+            f" entries, but the plan has {planned.length}: stop the run."
+        )
+    return memory.protocol.unblind(release, blinded=planned.model.hides_sums())
+
+
+def as_arrays(
+    plan: Plan,
+    index: int,
+    readable: AggregateVector,
+) -> ReleasedSum:
+    """A noised sum as the arrays of its round."""
+    planned = plan.round_at(index)
+    return planned.model.read(readable, planned.blocks, plan.fraction_bits)
+
+
+def with_discoveries(memory: Memory, release: messages.Release) -> Memory:
+    """Add what a preliminary release tells."""
+    plan = memory.plan
+    index = release.round_index
+    released = as_arrays(plan, index, readable_sum(memory, release))
+    discoveries = plan.task.take_preliminary(
+        plan,
+        index,
+        released,
+        memory.discoveries,
+    )
+    return changed(memory, discoveries=discoveries)
+
+
+def next_state(memory: Memory, release: messages.Release) -> State:
+    """The state after one of the task's own releases."""
+    if memory.clusters is None:
+        raise ProtocolError("a release came before the plan was final: stop the run.")
+    values = readable_sum(memory, release).values.tobytes()
+    return _advance_once(
+        memory.plan,
+        release.round_index,
+        memory.clusters,
+        values,
+    )
+
+
+@lru_cache(maxsize=4)
+def _advance_once(
+    plan: Plan,
+    index: int,
+    state: State,
+    values: bytes,
+) -> State:
+    """Make a costly step (eigenvectors, k-means with restarts) once for all virtual
+    clients of one process.
+    """
+    readable = AggregateVector(np.frombuffer(values, dtype=np.uint64), blinded=False)
+    step = build_algorithm(plan).rounds[index - 1]
+    return step.advance(state, as_arrays(plan, index, readable))

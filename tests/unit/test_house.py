@@ -1,0 +1,17 @@
+"""No figure of the house rises again: `house.CEILINGS` has what each may come to."""
+
+from __future__ import annotations
+
+import house
+
+
+def test_no_figure_is_above_its_ceiling() -> None:
+    assert house.exceeded(house.measured()) == []
+
+
+def test_a_figure_above_its_ceiling_is_named() -> None:
+    rows = [(name, "0 in none", "0") for name in house.CEILINGS]
+    assert house.exceeded(rows) == []
+    rows[1] = (rows[1][0], "2 in two", "0")
+    sentence = "files in the largest circle of imports: 2 in two, at most 1"
+    assert house.exceeded(rows) == [sentence]
