@@ -31,7 +31,7 @@ _EXPORTS = {
     "flower.kmeans_client": "KMeansClient",
     "flower.client_app": "client_app",
     "flower.mod": "secure_aggregation_mod",
-    "flower.sum_mod": "secure_sum_mod",
+    "flower.client.wrapped_app": "secure_sum_mod",
     "estimators.federate": "federate",
     "estimators.bayes_classifiers": "DPNaiveBayes FederatedNaiveBayes",
     "flower.strategy": "PrivateKMeans",

@@ -32,6 +32,7 @@ from flwr_dpkmeans.estimators.bayes_classifiers import (
 from flwr_dpkmeans.estimators.dp_kmeans import DPKMeans as DPKMeans
 from flwr_dpkmeans.estimators.federate import federate as federate
 from flwr_dpkmeans.estimators.federated_kmeans import FederatedKMeans as FederatedKMeans
+from flwr_dpkmeans.flower.client.wrapped_app import secure_sum_mod as secure_sum_mod
 from flwr_dpkmeans.flower.client_app import client_app as client_app
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient as KMeansClient
 from flwr_dpkmeans.flower.mod import secure_aggregation_mod as secure_aggregation_mod
@@ -48,7 +49,6 @@ from flwr_dpkmeans.flower.strategies.server_starts import (
 from flwr_dpkmeans.flower.strategies.server_starts import ServerLloyd as ServerLloyd
 from flwr_dpkmeans.flower.strategies.server_starts import SpherePacking as SpherePacking
 from flwr_dpkmeans.flower.strategy import PrivateKMeans as PrivateKMeans
-from flwr_dpkmeans.flower.sum_mod import secure_sum_mod as secure_sum_mod
 from flwr_dpkmeans.options import Auto as Auto
 from flwr_dpkmeans.options import ClientLevel as ClientLevel
 from flwr_dpkmeans.options import Cohort as Cohort

@@ -108,7 +108,7 @@ class Progress(logging.Handler):
         except OSError as error:
             self._folder = None
             logger.warning(
-                "the run's progress is not recorded_progress (%s): free space, or choose another"
+                "the run's progress is not kept (%s): free space, or choose another"
                 " output folder",
                 error,
             )

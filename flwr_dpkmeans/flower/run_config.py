@@ -86,36 +86,32 @@ def strategy_from_run_config(
     server's data are unusable.
     """
     require_known(run_config)
-    makes_clusters = (
-        "n_clusters"
-        in task_kind(run_config.get("algorithm", DEFAULT_ALGORITHM)).parameter_names()
-    )
+    kind = task_kind(run_config.get("algorithm", DEFAULT_ALGORITHM))
+    makes_clusters = "n_clusters" in kind.parameter_names()
     if makes_clusters and "n-clusters" not in run_config:
         raise ConfigurationError(
             "the run configuration has no n-clusters: give it, such as n-clusters=10."
         )
-    given = {
+    config = {
         **DEFAULTS,
         **run_config,
         SIMULATED: is_simulated_server() if simulated is None else simulated,
     }
     for key in ("data", "server-data"):
-        if given[key]:
-            require_source(key, str(given[key]), MIXTURE)
-    _require_partition(given)
-    member("output-files", given["output-files"], OutputFiles)
-    LogOptions.of(given)
-    if given.get("evaluation") == EvaluationKind.EXACT.value and not given[SIMULATED]:
+        if config[key]:
+            require_source(key, str(config[key]), MIXTURE)
+    _require_partition(config)
+    member("output-files", config["output-files"], OutputFiles)
+    LogOptions.of(config)
+    if config.get("evaluation") == EvaluationKind.EXACT.value and not config[SIMULATED]:
         raise ConfigurationError(
             "evaluation is 'exact', which releases sums without noise and exists in"
             " simulation only: choose evaluation='private'."
         )
-    server_data = _server_data(given) if server_points is None else server_points
-    options, n_clients = (
-        _known_schema(given) | _given_options(given),
-        _unless_auto(given, "num-clients"),
-    )
-    if n_clients is None and not given[SIMULATED]:
+    server_data = _server_data(config) if server_points is None else server_points
+    options = _public_facts(config) | _stated_options(config)
+    n_clients = _unless_auto(config, "num-clients")
+    if n_clients is None and not config[SIMULATED]:
         raise ConfigurationError(
             "num-clients is 'auto', but outside a simulation nobody knows how many"
             " clients are still to join: give the number that must take part, such as"
@@ -123,20 +119,19 @@ def strategy_from_run_config(
         )
     if makes_clusters:
         # Flower may bring an override that stands beside "auto" as text.
-        stated = given["n-clusters"]
-        n_clusters = (
-            int(stated) if isinstance(stated, str) and stated.isdecimal() else stated
-        )
-        options |= {"n_clusters": n_clusters, "max_clusters": given["max-clusters"]}
+        n_clusters = config["n-clusters"]
+        if isinstance(n_clusters, str) and n_clusters.isdecimal():
+            n_clusters = int(n_clusters)
+        options |= {"n_clusters": n_clusters, "max_clusters": config["max-clusters"]}
     return PrivateKMeans(
-        bounds=_bounds(given, has_server_points=server_data is not None),
-        bounds_domain=_unless_auto(given, "bounds-domain"),
+        bounds=_bounds(config, has_server_points=server_data is not None),
+        bounds_domain=_unless_auto(config, "bounds-domain"),
         server_data=server_data,
         timeouts=Timeouts(
-            given["join-timeout"],
-            given["round-timeout"],
-            given["run-timeout"],
-            given["concurrent"],
+            config["join-timeout"],
+            config["round-timeout"],
+            config["run-timeout"],
+            config["concurrent"],
         ),
         n_clients=n_clients,
         **options,
@@ -145,35 +140,30 @@ def strategy_from_run_config(
 
 def require_known(run_config: Mapping[str, Any]) -> None:
     """Refuse a key that does not exist, with the nearest that does."""
-    known = {key.name for key in run_keys()}
+    names = {key.name for key in run_keys()}
     for key in run_config:
-        if key not in known:
+        if key not in names:
             answer = foreign_names.answer(key, foreign_names.KEYS)
             if answer:
                 raise ConfigurationError(
                     f"there is no run-config key {key!r}, as {answer}."
                 )
             # One that all share stands in no table, as max-iter does.
-            own = key.rpartition(".")[2]
-            in_tables = (
-                [repr(own)]
-                if own in known
-                else sorted(repr(one) for one in known if one.endswith(f".{key}"))
-            )
-            mend = (
-                f"did you mean {' or '.join(in_tables)}?"
-                if in_tables
-                else nearest(key, known)
-            )
+            option = key.rpartition(".")[2]
+            in_tables = [name for name in names if name.endswith(f".{key}")]
+            similar = [option] if option in names else sorted(in_tables)
+            mend = nearest(key, names)
+            if similar:
+                mend = f"did you mean {' or '.join(map(repr, similar))}?"
             raise ConfigurationError(f"there is no run-config key {key!r}: {mend}")
 
 
-def _given_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that are given and not automatic, by their flat names."""
-    kind = algorithm_entry(given["algorithm"])
+def _stated_options(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that are stated and not automatic, by their flat names."""
+    kind = algorithm_entry(config["algorithm"])
     for other in TASKS.values():
         for key in keys_of(other) if other is not kind else ():
-            value = _unless_auto(given, key.name)
+            value = _unless_auto(config, key.name)
             if value is not None:
                 foreign_table(
                     key.name,
@@ -183,74 +173,72 @@ def _given_options(given: Mapping[str, Any]) -> dict[str, Any]:
                     kind.name,
                 )
     values = {
-        key.option: _unless_auto(given, key.name)
+        key.option: _unless_auto(config, key.name)
         for key in (*own_keys(), *keys_of(kind))
         if key.option
     }
     return {option: value for option, value in values.items() if value is not None}
 
 
-def _unless_auto(given: Mapping[str, Any], key: str) -> Any:
+def _unless_auto(config: Mapping[str, Any], key: str) -> Any:
     """What a key was given; None where it is left to the run."""
-    value = given.get(key, AUTO)
+    value = config.get(key, AUTO)
     return None if isinstance(value, str) and value == AUTO else value
 
 
-def _simulated_source(given: Mapping[str, Any]) -> str:
+def _simulated_source(config: Mapping[str, Any]) -> str:
     """What `data` names in a simulation.
 
     Deployed nodes bring their own files, so nothing is known of them.
     """
-    return str(given["data"]) if given[SIMULATED] else ""
+    return str(config["data"]) if config[SIMULATED] else ""
 
 
-def _known_schema(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What is public of the tables: names as given.
+def _public_facts(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What is public of the tables: names as stated.
 
     a bundled data set's size and names are in its documentation.
     """
-    source, known = _simulated_source(given), dict[str, Any]()
+    source = _simulated_source(config)
+    facts: dict[str, Any] = {}
     if source == MIXTURE:
-        known["n_features"] = mixture_of(given).n_features
+        facts["n_features"] = mixture_of(config).n_features
     elif source in BUNDLED:
-        known = {
-            name: getattr(BUNDLED[source], name)
-            for name in ("n_examples", "n_features", "feature_names")
-        }
-    if schema_of(given.get("bounds")) is not None:
-        return {key: value for key, value in known.items() if key == "n_examples"}
-    names = Layout.of(_unless_auto(given, "columns") or "").columns
-    return known | ({"feature_names": names} if names else {})
+        for name in ("n_examples", "n_features", "feature_names"):
+            facts[name] = getattr(BUNDLED[source], name)
+    if schema_of(config.get("bounds")) is not None:
+        return {key: value for key, value in facts.items() if key == "n_examples"}
+    columns = _unless_auto(config, "columns")
+    names = Layout.of("" if columns is None else columns).columns
+    if names:
+        facts["feature_names"] = names
+    return facts
 
 
-def _server_data(given: Mapping[str, Any]) -> Table | Array | None:
+def _server_data(config: Mapping[str, Any]) -> Table | Array | None:
     """The server's own points: a file, a bundled data set, or those of the generated
     mixture.
     """
-    source = str(given["server-data"])
-    if not source and _simulated_source(given) == MIXTURE:
-        source = (
-            MIXTURE
-            if algorithm_entry(given["algorithm"]).server_data is ServerData.NEEDED
-            else ""
-        )
+    source = str(config["server-data"])
+    if not source and _simulated_source(config) == MIXTURE:
+        kind = algorithm_entry(config["algorithm"])
+        if kind.server_data is ServerData.NEEDED:
+            source = MIXTURE
     if not source:
         return None
     if source == MIXTURE:
-        return mixture_of(given).server_points()
-    schema, left_out = (
-        schema_of(given.get("bounds")),
-        {str(given[key]) for key in ("label-column", "partition-column")},
-    )
+        return mixture_of(config).server_points()
+    schema = schema_of(config.get("bounds"))
+    left_out = {str(config[key]) for key in ("label-column", "partition-column")}
     return load_server_table(source, ignored=left_out - {""}, schema=schema)
 
 
-def _bounds(given: Mapping[str, Any], *, has_server_points: bool) -> Any:
-    """Bounds as given, or the documented ones of the data.
+def _bounds(config: Mapping[str, Any], *, has_server_points: bool) -> Any:
+    """Bounds as stated, or the documented ones of the data.
 
     None where neither are, or they follow from server data.
     """
-    stated, source = _unless_auto(given, "bounds"), _simulated_source(given)
+    stated, source = _unless_auto(config, "bounds"), _simulated_source(config)
     if stated is not None or has_server_points:
         return stated
     if source == MIXTURE:
@@ -258,19 +246,19 @@ def _bounds(given: Mapping[str, Any], *, has_server_points: bool) -> Any:
     return BUNDLED[source].bounds if source in BUNDLED else None
 
 
-def _require_partition(given: Mapping[str, Any]) -> None:
-    kind = str(given["partition"])
+def _require_partition(config: Mapping[str, Any]) -> None:
+    kind = str(config["partition"])
     member("partition", kind, Partition)
-    if given["data"] == MIXTURE and kind != Partition.IID.value:
+    if config["data"] == MIXTURE and kind != Partition.IID.value:
         raise ConfigurationError(
             f"partition is {kind!r}, but the rows of the mixture are drawn for each"
             " client: leave partition='iid'."
         )
-    if kind in COLUMN_KINDS and not given["partition-column"]:
+    if kind in COLUMN_KINDS and not config["partition-column"]:
         raise ConfigurationError(
             f"partition is {kind!r}, but partition-column does not say by which column:"
             " name one of the file's columns, or 'target' for bundled data."
         )
-    require_positive("partition-alpha", given["partition-alpha"])
+    require_positive("partition-alpha", config["partition-alpha"])
     if kind == Partition.FIXED_SIZES.value:
-        parse_sizes(given["partition-sizes"])
+        parse_sizes(config["partition-sizes"])

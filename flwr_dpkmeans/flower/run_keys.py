@@ -80,19 +80,19 @@ def table_of(algorithm: str) -> str:
 
 def own_keys() -> tuple[RunKey, ...]:
     """Keys outside of algorithms' tables."""
-    of_cohort = {one.name for one in fields(Cohort)}
+    of_cohort = {field.name for field in fields(Cohort)}
     settings = [
-        one for one in fields(Settings) if one.name not in _ELSEWHERE | of_cohort
+        field for field in fields(Settings) if field.name not in _ELSEWHERE | of_cohort
     ]
     return (
         *_DATA,
         *_RUN,
-        *(_key(one, default=_STATED.get(one.name)) for one in settings),
+        *(_key(field, default=_STATED.get(field.name)) for field in settings),
         *_APP,
         *(
-            _key(one, table="cohort")
-            for one in fields(Cohort)
-            if one.name not in _ELSEWHERE
+            _key(field, table="cohort")
+            for field in fields(Cohort)
+            if field.name not in _ELSEWHERE
         ),
     )
 
@@ -105,33 +105,33 @@ def run_keys() -> tuple[RunKey, ...]:
 
 
 def keys_of(kind: type[Task]) -> Iterator[RunKey]:
-    """An algorithm's own options; the number of its iterations is a key that all have."""
-    for one in fields(kind.option_class()):
-        if one.name != "max_iter":
-            yield _key(one, table=table_of(kind.name))
+    """An algorithm's own options, without the number of iterations, which all have."""
+    for field in fields(kind.option_class()):
+        if field.name != "max_iter":
+            yield _key(field, table=table_of(kind.name))
 
 
 def _key(
-    one: Field[Any],
+    field: Field[Any],
     *,
     table: str = "",
     default: Any = None,
 ) -> RunKey:
-    rule = rule_of(one)
+    rule = rule_of(field)
     if default is None:
         default = (
             AUTO
-            if one.default in (None, MISSING) or one.name == "trust"
-            else one.default
+            if field.default in (None, MISSING) or field.name == "trust"
+            else field.default
         )
     value = default.value if isinstance(default, Enum) else default
     about = "" if rule is None else rule.about
-    if one.name == "trust":
+    if field.name == "trust":
         about += "; auto: the algorithm's own"
-    name = one.name.replace("_", "-")
+    name = field.name.replace("_", "-")
     return RunKey(
         f"{table}.{name}" if table else name,
         value,
         about.replace("automatic:", "auto:"),
-        one.name,
+        field.name,
     )

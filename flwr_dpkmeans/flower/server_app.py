@@ -23,7 +23,7 @@ from flwr_dpkmeans.flower.client.result_folders import run_folder
 from flwr_dpkmeans.flower.client.written_result import run_result, write_result
 from flwr_dpkmeans.flower.progress import recorded_progress
 from flwr_dpkmeans.flower.run_config import checked_strategy
-from flwr_dpkmeans.flower.strategies.log_templates import say
+from flwr_dpkmeans.flower.strategies.run_log import say
 from flwr_dpkmeans.flower.strategies.strategy_result import KMeansResult
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.log import (

@@ -27,8 +27,12 @@ from flwr_dpkmeans.flower.messages.message_sizes import log_size
 from flwr_dpkmeans.flower.messages.replies import answers_of, message_of
 from flwr_dpkmeans.flower.messages.server_kind import is_deployed
 from flwr_dpkmeans.flower.progress import Progress
-from flwr_dpkmeans.flower.strategies.log_templates import say
-from flwr_dpkmeans.flower.strategies.run_log import announce, log_progress, log_step
+from flwr_dpkmeans.flower.strategies.run_log import (
+    announce,
+    log_progress,
+    log_step,
+    say,
+)
 from flwr_dpkmeans.flower.strategies.strategy_result import KMeansResult, step_metrics
 from flwr_dpkmeans.flower.strategies.timeouts import Timeouts
 from flwr_dpkmeans.log import Place, event, named, placed, placed_logger, show_by

@@ -787,7 +787,7 @@ import logging, sys
 import numpy as np
 
 from flwr_dpkmeans import FastLloyd, client_app
-from flwr_dpkmeans.flower.engines import InProcessGrid, Node
+from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
 
 
 class Grid(InProcessGrid):

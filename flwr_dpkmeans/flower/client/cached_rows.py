@@ -19,6 +19,7 @@ logger = placed_logger("flwr_dpkmeans.client")
 
 TABLE = "dpkmeans-table"
 
+_DIGEST_CHARACTERS = 32
 CHANGED = (
     "the table's files were written as the run went on: if rows changed, its result is"
     " of no table; run again."
@@ -32,40 +33,43 @@ def cache_of(context: Context, layout: Layout) -> Store:
     The node's ``cache`` is a folder, or ``"no"``: then all rows are in memory. Whatever
     changes the rows changes the file's name, and each run has its own.
     """
-    config, store = context.node_config, stored_rows_of(context)
-    given = str(config["data-path"])
-    source = Path(
-        given.partition("://")[2] if is_clustered(given) else given
-    ).expanduser()
-    files = [source, Path(str(config.get("schema") or source)), *source_files(source)]
-    states = [
-        (str(file.absolute()), (now := file.stat()).st_size, now.st_mtime_ns)
-        for file in files
-        if file.exists()
-    ]
-    said = [str(source), repr(layout), *map(repr, states)]
-    return replace(
-        store,
-        name=store.name + hashlib.sha256(json.dumps(said).encode()).hexdigest()[:32],
-    )
+    config = context.node_config
+    data_path = str(config["data-path"])
+    if is_clustered(data_path):
+        data_path = data_path.partition("://")[2]
+    source = Path(data_path).expanduser()
+    schema = Path(str(config.get("schema") or source))
+    states = []
+    for file in (source, schema, *source_files(source)):
+        if file.exists():
+            facts = file.stat()
+            states.append((str(file.absolute()), facts.st_size, facts.st_mtime_ns))
+    contents = [str(source), repr(layout), *map(repr, states)]
+    digest = hashlib.sha256(json.dumps(contents).encode()).hexdigest()
+    store = stored_rows_of(context)
+    return replace(store, name=store.name + digest[:_DIGEST_CHARACTERS])
 
 
 def say_if_changed(context: Context, store: Store) -> None:
     """Warn, in the own log, where a table is another one than at the run's last
     message: the result is of none.
     """
-    known = context.state.config_records.get(TABLE) or ConfigRecord()
-    own = str(known.get("name")).startswith(stored_rows_of(context).name)
-    if changed := own and known["name"] != store.name:
-        logger.warning(CHANGED)
-    changed = changed or (own and bool(known.get("changed")))
-    context.state[TABLE] = ConfigRecord({"name": store.name, "changed": changed})
+    before = context.state.config_records.get(TABLE)
+    has_changed = False
+    # A record of another run says nothing of this one.
+    if before and str(before.get("name")).startswith(stored_rows_of(context).name):
+        has_changed = bool(before.get("changed"))
+        if before["name"] != store.name:
+            logger.warning(CHANGED)
+            has_changed = True
+    context.state[TABLE] = ConfigRecord({"name": store.name, "changed": has_changed})
 
 
 def stored_rows_of(context: Context) -> Store:
     """All that a run keeps of a node's rows beyond memory."""
     folder = str(context.node_config.get("cache", ""))
-    root = Path(folder).expanduser() if folder else Path.home() / HOME_FOLDER
-    return Store(
-        root / "rows", f"{context.run_id}_{context.node_id}_", keeps=folder != "no"
-    )
+    root = Path.home() / HOME_FOLDER
+    if folder:
+        root = Path(folder).expanduser()
+    prefix = f"{context.run_id}_{context.node_id}_"
+    return Store(root / "rows", prefix, keeps=folder != "no")

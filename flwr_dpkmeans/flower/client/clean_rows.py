@@ -21,6 +21,9 @@ from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.log import placed_logger
 
 logger = placed_logger("flwr_dpkmeans.client")
+_COMPLEX, _FLOAT, _OBJECT = "c", "f", "O"
+_NUMBERS = "biuf"
+"""Kinds of NumPy's types."""
 
 
 def client_of(data: ArrayLike | Encoded, folder: Path) -> KMeansClient:
@@ -32,27 +35,45 @@ def client_of(data: ArrayLike | Encoded, folder: Path) -> KMeansClient:
     if isinstance(data, Rows):
         return KMeansClient(data, output_dir=folder)
     array = _listed(data) if isinstance(data, list | tuple) else as_array(data)
-    # Objects: columns differ in type, or have gaps.
     kind = array.dtype.kind if array.ndim == 2 else ""
-    if kind == "c":  # one cell that is none made complex numbers of all
-        array = np.where(array.imag == 0.0, array.real, np.nan)
-    with np.errstate(over="ignore"):  # long ones
-        array = array.astype(np.float64) if kind in ("c", "f") else array
-    if kind == "O":
-        array = np.frompyfunc(_real, 1, 1)(array)
-    is_finite: Any = np.frompyfunc(_is_finite, 1, 1) if kind == "O" else np.isfinite
-    if kind not in ("c", "f", "O") or (
-        (kept := is_finite(array).astype(bool).all(axis=1)).all() and kind == "f"
-    ):
+    if kind not in (_COMPLEX, _FLOAT, _OBJECT):
         return KMeansClient(data, output_dir=folder)
-    if not kept.all():
-        logger.warning(
-            "left out %s with a value that is no finite number",
-            "rows" if kept.any() else "ALL rows, each",
-        )
+    numbers_only = _real_numbers(array)
+    is_row_finite = _are_finite(numbers_only).all(axis=1)
+    if kind == _FLOAT and is_row_finite.all():
+        return KMeansClient(data, output_dir=folder)
+    if not is_row_finite.all():
+        which = "rows" if is_row_finite.any() else "ALL rows, each"
+        logger.warning("left out %s with a value that is no finite number", which)
     return KMeansClient(
-        array[kept], output_dir=folder, feature_names=frame_columns(data)
+        numbers_only[is_row_finite],
+        output_dir=folder,
+        feature_names=frame_columns(data),
     )
+
+
+def _real_numbers(array: NDArray[Any]) -> NDArray[Any]:
+    """Cells as real numbers, where they are some."""
+    kind = array.dtype.kind
+    if kind == _OBJECT:
+        # Columns differ in type, or have gaps.
+        objects: NDArray[Any] = np.frompyfunc(_real, 1, 1)(array)
+        return objects
+    if kind == _COMPLEX:
+        # One cell that is no real number has made complex numbers of all.
+        array = np.where(array.imag == 0.0, array.real, np.nan)
+    # Long floats may be larger than the largest one.
+    with np.errstate(over="ignore"):
+        return array.astype(np.float64)
+
+
+def _are_finite(array: NDArray[Any]) -> NDArray[np.bool_]:
+    """Whether each cell is a finite number."""
+    is_finite = np.isfinite
+    if array.dtype.kind == _OBJECT:
+        is_finite = np.frompyfunc(_is_finite, 1, 1)
+    finite: NDArray[np.bool_] = is_finite(array).astype(np.bool_)
+    return finite
 
 
 def _listed(rows: Sequence[Any]) -> NDArray[Any]:
@@ -63,39 +84,44 @@ def _listed(rows: Sequence[Any]) -> NDArray[Any]:
     than most are gaps.
     """
     with suppress(DataError):
-        if (array := as_array(rows)).dtype.kind in "biuf":
+        array = as_array(rows)
+        if array.dtype.kind in _NUMBERS:
             return array
     lists = [list(row) if _has_cells(row) else [] for row in rows]
     if not any(lists):
         return as_array(rows)
     width = statistics.mode([len(row) for row in lists if row])
     table = np.full((len(lists), width), None)
-    for place, cells in enumerate(lists):
-        for column, cell in enumerate(cells if len(cells) == width else ()):
-            table[place, column] = (
-                cell.item() if isinstance(cell, np.ndarray) and not cell.ndim else cell
-            )
+    for index, cells in enumerate(lists):
+        if len(cells) != width:
+            continue
+        for column, cell in enumerate(cells):
+            is_scalar = isinstance(cell, np.ndarray) and cell.ndim == 0
+            table[index, column] = cell.item() if is_scalar else cell
     return table
 
 
 def _has_cells(row: Any) -> bool:
-    return (
-        bool(row.ndim)
-        if isinstance(row, np.ndarray)
-        else isinstance(row, Sequence) and not isinstance(row, str)
-    )
+    if isinstance(row, np.ndarray):
+        return row.ndim > 0
+    return isinstance(row, Sequence) and not isinstance(row, str)
 
 
 def _real(cell: Any) -> Any:
     """A complex number that is none, which one cell has made of a whole column, as the
     real one.
     """
-    return cell.real if isinstance(cell, numbers.Complex) and cell.imag == 0 else cell
+    if isinstance(cell, numbers.Complex) and cell.imag == 0:
+        return cell.real
+    return cell
 
 
 def _is_finite(cell: Any) -> bool:
     if isinstance(cell, np.generic):
         # Of few bits, it would be held against infinity instead of the largest float.
-        cell = cell.item() if cell.dtype.kind in "biuf" else None
-    number: Any = cell if isinstance(cell, numbers.Real) else np.nan
-    return bool(number == number and abs(number) <= sys.float_info.max)
+        cell = cell.item() if cell.dtype.kind in _NUMBERS else None
+    if not isinstance(cell, numbers.Real):
+        return False
+    size: Any = abs(cell)
+    # NaN is no larger and no smaller than anything.
+    return bool(size <= sys.float_info.max)

@@ -70,15 +70,10 @@ def layout_of(node: Mapping[str, Any]) -> Layout:
     stated = dict(json.loads(str(node.get("file") or "{}")))
     header = Dialect.of_scalars({"header": node.get("header", "")})
     dialect = header.over(Dialect(**stated))
-    columns, label, query = (
-        node.get(key, "") for key in ("columns", "label-column", "query")
-    )
-    return Layout.of(
-        columns,
-        label,
-        dialect,
-        query,
-    )
+    columns = node.get("columns", "")
+    label = node.get("label-column", "")
+    query = node.get("query", "")
+    return Layout.of(columns, label, dialect, query)
 
 
 ALL_COLUMNS = "*"

@@ -10,7 +10,9 @@ from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from flwr_dpkmeans.errors import ProtocolError
+from flwr_dpkmeans.flower.client.node_config import show_node_logs
 from flwr_dpkmeans.flower.client.wrapped import Wrapped
+from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.log import event
 from flwr_dpkmeans.node.node_log import logger as node_logger
 from flwr_dpkmeans.privacy.report import PrivacyReport
@@ -98,3 +100,10 @@ class WrappedApp(Wrapped):
             {name: FlowerArray(array) for name, array in arrays.items()}
         )
         return self.answered({"arrays": record, "config": ConfigRecord(config)})
+
+
+secure_sum_mod = SecureAggregation(show_logs=show_node_logs, wrapped=WrappedApp)
+"""The same around any app whose answers are to be summed.
+
+See `flwr_dpkmeans.SecureSum`.
+"""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from flwr.app import ConfigRecord, Context
 
 from flwr_dpkmeans.secagg.party import Phase, changed
@@ -17,8 +15,10 @@ def recall(context: Context) -> Memory | None:
 
     Flower's context may still hold that of an earlier run.
     """
-    record: Any = context.state.get(_MEMORY)
-    return None if record is None else Memory.unpack(record, context.run_id)
+    record = context.state.get(_MEMORY)
+    if record is None:
+        return None
+    return Memory.unpack(dict(record), context.run_id)
 
 
 def remember(context: Context, memory: Memory) -> None:
@@ -26,8 +26,10 @@ def remember(context: Context, memory: Memory) -> None:
 
     At the run's end, its keys go.
     """
-    if memory.protocol.phase is Phase.FINISHED:
-        memory = changed(memory, protocol=memory.protocol.forgotten())
+    protocol = memory.protocol
+    if protocol.phase is Phase.FINISHED:
+        memory = changed(memory, protocol=protocol.forgotten())
+    record = ConfigRecord(memory.pack())
     # One record, put in place by one assignment, so that a crash leaves the old or the
     # new memory.
-    context.state[_MEMORY] = ConfigRecord(memory.pack())
+    context.state[_MEMORY] = record

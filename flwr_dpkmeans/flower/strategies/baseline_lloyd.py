@@ -5,5 +5,10 @@ from __future__ import annotations
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 
 
-class Lloyd(PrivateKMeans, algorithm="lloyd"):
-    """Lloyd's algorithm without noise: not private; parameters as in `PrivateKMeans`."""
+class Lloyd(PrivateKMeans):
+    """Lloyd's algorithm without noise: not private.
+
+    Parameters as in `PrivateKMeans`.
+    """
+
+    algorithm = "lloyd"

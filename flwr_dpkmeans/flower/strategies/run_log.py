@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
+
 from flwr_dpkmeans.flower.progress import Progress
-from flwr_dpkmeans.flower.strategies.log_templates import say
-from flwr_dpkmeans.log import event
+from flwr_dpkmeans.log import event, placed_logger
+from flwr_dpkmeans.results.page import CONSOLE, rendered
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.sums.draft import worst_case
 from flwr_dpkmeans.sums.plan import SECONDS_PER_ROUND_TRIP, Plan, round_trips
 from flwr_dpkmeans.sums.server import Server
 from flwr_dpkmeans.sums.statement import Step
+
+logger = placed_logger("flwr_dpkmeans.server")
+
+
+def say(
+    template: str,
+    details: Mapping[str, object] | None = None,
+    **variables: object,
+) -> None:
+    """Write a template's lines into the log, all with the same details."""
+    if not logger.isEnabledFor(logging.INFO):
+        return
+    for line in rendered(template, CONSOLE, **variables).splitlines():
+        logger.info("%s", line, extra=details)
 
 
 def announce(plan: Plan) -> None:
@@ -53,10 +70,10 @@ def log_progress(
     epsilon: float,
 ) -> None:
     """Log how far the run is, in time and in budget."""
-    plan, left = (
-        server.plan,
-        1 if server.due is Stage.FINISH else round_trips_left(server.plan, index),
-    )
+    plan = server.plan
+    left = round_trips_left(plan, index)
+    if server.due is Stage.FINISH:
+        left = 1
     progress.planned(server, epsilon, left)
     seconds = round(progress.seconds, 3)
     details = event(

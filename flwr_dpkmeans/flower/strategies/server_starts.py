@@ -5,13 +5,22 @@ from __future__ import annotations
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 
 
-class ServerKMeansPlusPlus(PrivateKMeans, algorithm="server_kmeans++"):
+class ServerKMeansPlusPlus(PrivateKMeans):
     """k-means++ on ``server_data``, then DP-Lloyd; parameters as in `PrivateKMeans`."""
 
+    algorithm = "server_kmeans++"
 
-class ServerLloyd(PrivateKMeans, algorithm="server_lloyd"):
+
+class ServerLloyd(PrivateKMeans):
     """k-means of ``server_data``, then DP-Lloyd; parameters as in `PrivateKMeans`."""
 
+    algorithm = "server_lloyd"
 
-class SpherePacking(PrivateKMeans, algorithm="sphere_packing"):
-    """Sphere packing, then DP-Lloyd on clipped sums; parameters as in `PrivateKMeans`."""
+
+class SpherePacking(PrivateKMeans):
+    """Sphere packing, then DP-Lloyd on clipped sums.
+
+    Parameters as in `PrivateKMeans`.
+    """
+
+    algorithm = "sphere_packing"
