@@ -12,7 +12,6 @@ from flwr_dpkmeans.algorithms.feddp.public_start import (
 from flwr_dpkmeans.algorithms.feddp.server_lloyd import (
     ServerLloydOptions as ServerLloydOptions,
 )
-from flwr_dpkmeans.algorithms.kmeans_task import OptimalOptions as OptimalOptions
 from flwr_dpkmeans.algorithms.lloyd_family.absolute_sums import (
     LloydOptions as LloydOptions,
 )
@@ -23,7 +22,12 @@ from flwr_dpkmeans.algorithms.lloyd_family.glloyd import GLloydOptions as GLloyd
 from flwr_dpkmeans.algorithms.lloyd_family.sulloyd import (
     SuLloydOptions as SuLloydOptions,
 )
-from flwr_dpkmeans.algorithms.proxy_rounds import ProxyLloydOptions as ProxyLloydOptions
+from flwr_dpkmeans.algorithms.one_place.optimal_task import (
+    OptimalOptions as OptimalOptions,
+)
+from flwr_dpkmeans.algorithms.proxy.proxy_lloyd import (
+    ProxyLloydOptions as ProxyLloydOptions,
+)
 from flwr_dpkmeans.data.schema import Schema as Schema
 from flwr_dpkmeans.estimators.bayes_classifiers import DPNaiveBayes as DPNaiveBayes
 from flwr_dpkmeans.estimators.bayes_classifiers import (

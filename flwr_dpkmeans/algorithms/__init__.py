@@ -9,7 +9,7 @@ from __future__ import annotations
 from flwr_dpkmeans.sums.task import TASKS
 
 _TASKS = {
-    "proxy_lloyd": "proxy_rounds:ProxyLloydTask",
+    "proxy_lloyd": "proxy.proxy_lloyd:ProxyLloydTask",
     "fastlloyd": "lloyd_family.fastlloyd:FastLloydTask",
     "glloyd": "lloyd_family.glloyd:GLloydTask",
     "sulloyd": "lloyd_family.sulloyd:SuLloydTask",

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, replace
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,22 +18,30 @@ import numpy as np
 from flwr_dpkmeans.algorithms import cluster_profile, measure
 from flwr_dpkmeans.algorithms.budget.noise_budget import divided
 from flwr_dpkmeans.algorithms.budget.noise_kinds import NoiseFamily
+from flwr_dpkmeans.algorithms.discovery.discovered_bounds import (
+    require_bounded,
+    require_within,
+)
+from flwr_dpkmeans.algorithms.discovery.discovery_blocks import (
+    MAGNITUDES,
+    MAGNITUDES_PART,
+    PRELIMINARY_TRUST,
+    RANGES,
+    count_block,
+    domain_of,
+    histogram_block,
+)
 from flwr_dpkmeans.algorithms.moments import moment_parts
 from flwr_dpkmeans.algorithms.server_points import in_callers_units, plan_bounds
 from flwr_dpkmeans.algorithms.standard_scale import moments_of, standard_box
-from flwr_dpkmeans.errors import (
-    ConfigurationError,
-    PlanError,
-    ProtocolError,
-    column_names,
+from flwr_dpkmeans.algorithms.states.state_arrays import (
+    has_exact_centroids,
+    is_deviation,
 )
+from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
 from flwr_dpkmeans.kernels.block_sums import sum_over_blocks
 from flwr_dpkmeans.kernels.grid import is_on_grid
-from flwr_dpkmeans.kmeans.centre_errors.intervals import (
-    NORMAL_QUANTILE,
-    WIDEST,
-    half_widths,
-)
+from flwr_dpkmeans.kmeans.centre_errors.intervals import NORMAL_QUANTILE, half_widths
 from flwr_dpkmeans.kmeans.ranges.coarse import find_coarse_ranges
 from flwr_dpkmeans.kmeans.ranges.fine import find_ranges
 from flwr_dpkmeans.kmeans.ranges.histograms import (
@@ -43,295 +50,25 @@ from flwr_dpkmeans.kmeans.ranges.histograms import (
     one_vote,
     range_histogram,
 )
-from flwr_dpkmeans.kmeans.ranges.magnitudes import N_MAGNITUDES, WIDEST_DOMAIN
-from flwr_dpkmeans.kmeans.ranges.thresholds import noise_threshold
-from flwr_dpkmeans.privacy.release import (
-    Block,
-    NoiseShape,
-    Norm,
-    PrivacyUnit,
-    ReleasedSum,
-    Sensitivity,
-)
+from flwr_dpkmeans.kmeans.ranges.magnitudes import N_MAGNITUDES
+from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, ReleasedSum
 from flwr_dpkmeans.privacy.released_counts import counts_rows
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS
 from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.sums.config import RunConfig
-from flwr_dpkmeans.sums.option_rules import Options, flag, whole
+from flwr_dpkmeans.sums.option_rules import flag, whole
 from flwr_dpkmeans.sums.outcome import COUNT, CountedRows, Discoveries, Result
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound
 from flwr_dpkmeans.sums.price import whole_multiplier
-from flwr_dpkmeans.sums.public_facts import PublicFacts
-from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
+from flwr_dpkmeans.sums.round import Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, EvaluationKind, Settings
-from flwr_dpkmeans.sums.task import TASKS, Task
+from flwr_dpkmeans.sums.task import Task
 from flwr_dpkmeans.sums.trust import TrustModel, trust_model
 
-SERVER_POINTS = "server_points"
-PROJECTED_POINTS = "projected_points"
-PROJECTED_CENTERS = "projected_centers"
-SEED = "seed"
 CENTRE_DEVIATION = "centre_deviation"
 """Standard deviation of each coordinate of each centre from the exact mean of the rows
 that it labels, (k, d).
 """
-
-_STRETCH = 1.01  # largest length of a projection's column: 1, and room for rounding
-_LARGEST_COUNT = 2.0**47
-
-
-def cluster_state(
-    centroids: Array,
-    counts: Array,
-    movements: tuple[float, ...] = (),
-    extras: Mapping[str, Array] | None = None,
-) -> State:
-    """The state of a clustering: centroids, (k, d) on the grid in [-1, 1]^d, and noisy
-    counts, (k,), released last.
-
-    Both are zeros before there are any. `movements` are the largest steps of a centroid
-    so far; `extras` what an algorithm's own steps carry on, such as a projection: on
-    the grid, of one or two dimensions.
-    """
-    return State(
-        {"centroids": centroids, "counts": counts, **(extras or {})}, movements
-    )
-
-
-def seeded_state(
-    centroids: Array,
-    seed: int,
-    server_points: Array | None = None,
-) -> State:
-    """The state before the first round of an algorithm that draws public randomness
-    later; zeros: no centroids yet.
-    """
-    extras = {SEED: np.array([float(seed % 2**31)])}
-    if server_points is not None:
-        extras[SERVER_POINTS] = np.array(server_points)
-    return cluster_state(
-        centroids,
-        np.zeros(len(centroids)),
-        (),
-        extras,
-    )
-
-
-def stepped(
-    state: State,
-    centroids: Array,
-    counts: Array,
-) -> State:
-    """The state after a Lloyd step: new centroids, their noisy counts, and the largest
-    step among the movements.
-    """
-    longest = math.sqrt(
-        max(map(math.fsum, np.square(centroids - state.centroids).tolist()))
-    )
-    return replace(
-        state.changed(centroids=centroids, counts=counts),
-        movements=(*state.movements, longest),
-    )
-
-
-def seed_of(state: State) -> int:
-    """The run's public seed."""
-    return int(state[SEED][0])
-
-
-def has_exact_centroids(state: State) -> bool:
-    """Whether the centroids are on the grid, in the box, and the counts small enough
-    for it.
-    """
-    inside = (
-        np.abs(state.centroids).max(initial=0.0) <= 1.0
-        and np.abs(state.counts).max(initial=0.0) <= _LARGEST_COUNT
-    )
-    return bool(inside) and is_on_grid(state.centroids)
-
-
-def is_deviation(array: Array, shape: tuple[int, ...]) -> bool:
-    """Whether an array can be centres' standard deviations.
-
-    On the grid, from above 0 to the width of the box.
-    """
-    fits = array.shape == shape and is_on_grid(array)
-    return fits and float(array.min()) > 0.0 and float(array.max()) <= WIDEST
-
-
-def is_projection(array: Array) -> bool:
-    """Whether the columns of a table are on the grid and do not stretch."""
-    return is_on_grid(array) and bool(
-        np.square(array).sum(axis=0).max(initial=0.0) <= _STRETCH**2
-    )
-
-
-def is_near(array: Array, n_features: int) -> bool:
-    """Whether points are on the grid and no farther from the origin than points of the
-    box can be from a centre.
-    """
-    # At most 2 sqrt(d) from a centre in the box.
-    farthest = (2.0 * _STRETCH) ** 2 * n_features
-    return is_on_grid(array) and bool(
-        np.square(array).sum(axis=-1).max(initial=0.0) <= farthest
-    )
-
-
-def is_table(
-    array: Array,
-    most_rows: int,
-    width: int,
-) -> bool:
-    """Whether an array has 1 to `most_rows` rows of the width."""
-    return array.ndim == 2 and 1 <= len(array) <= most_rows and array.shape[1] == width
-
-
-# -- discovery: releases that steer the plan, where nobody declares the number of rows or the range of each column ---
-# They come before round 1. What follows from them is computed alike by the server and
-# by every client, which compares it with the final plan.
-
-PRELIMINARY_TRUST = "distributed"
-"""What steers the plan must be seen by everybody.
-
-Its noise comes from the clients, where there are several.
-"""
-MAGNITUDES = "magnitudes"
-RANGES = "ranges"
-MAGNITUDES_PART = 0.8
-"""Of `bounds_share`, for the first histogram, which small tables need.
-
-The second only narrows what it found.
-"""
-
-
-def _require_bounded(
-    plan: Plan,
-    unheard: Sequence[int],
-    domain: Box,
-    std: float,
-) -> None:
-    """Refuse to go on with columns that neither a histogram nor the domain says
-    anything of.
-    """
-    unbounded = [
-        one
-        for one in unheard
-        if max(abs(domain[0][one]), abs(domain[1][one])) >= WIDEST_DOMAIN
-    ]
-    if not unbounded:
-        return
-    columns = column_names(unbounded, plan.settings.feature_names)
-    needed = noise_threshold(len(domain[0]), std)
-    public = ""
-    if plan.settings.n_examples is None and plan.settings.unit is PrivacyUnit.RECORD:
-        public = (
-            "; or declare n_examples if the number of rows is public, which allows a"
-            " larger delta"
-        )
-    raise PlanError(
-        f"the private histograms found no values of {columns} beyond the noise (a"
-        f" standard deviation of {std:.3g} on each bin, of which about {needed:.3g} are"
-        " needed within a factor of two), and no domain bounds them: give bounds, or a"
-        f" bounds_domain, or raise epsilon or bounds_share, or add rows{public}."
-    )
-
-
-def _require_within(
-    plan: Plan,
-    found: Box,
-    domain: Box,
-) -> None:
-    """Refuse to clip columns at the ends of a domain that nobody stated.
-
-    The last bins hold what lies beyond, too.
-    """
-    at_end = (np.array(found) == np.array(domain)) & (np.abs(domain) == WIDEST_DOMAIN)
-    if beyond := np.flatnonzero(at_end.any(axis=0)).tolist():
-        columns = column_names(beyond, plan.settings.feature_names)
-        raise PlanError(
-            f"the private histograms found values of {columns} near {WIDEST_DOMAIN:.3g}"
-            " or beyond, and without a domain they look no farther: give bounds, or a"
-            " bounds_domain, or the column in another unit."
-        )
-
-
-def _domain(config: RunConfig, n_features: int | None) -> Box:
-    """The public domain of every column: one pair of bounds holds for all."""
-    lower, upper = config.settings.bounds
-    n = n_features or 0
-    return (lower * n, upper * n) if len(lower) == 1 else (lower, upper)
-
-
-def _count_block(config: RunConfig, multiplier: float) -> Block:
-    """The private count: one entry.
-
-    At client level each client counts no more rows than are declared.
-    """
-    settings = config.settings
-    bound, because = 1.0, "S16: one row changes the number of rows by one"
-    if settings.unit is PrivacyUnit.CLIENT:
-        bound = float(settings.examples_per_client)
-        because = (
-            "S16: one client's number of rows is clipped to the declared"
-            " examples_per_client"
-        )
-    moved = Sensitivity(
-        Norm.L2,
-        bound,
-        settings.unit,
-        because,
-        nonnegative=True,
-    )
-    return Block(
-        COUNT,
-        (1,),
-        moved,
-        NoiseShape.GAUSSIAN,
-        multiplier,
-        bound,
-    )
-
-
-def _histogram_block(
-    config: RunConfig,
-    name: str,
-    shape: tuple[int, int],
-    multiplier: float,
-) -> Block:
-    """Histograms of all columns together: one row, or one client's vote, adds a norm of
-    sqrt(n_features) at most.
-    """
-    # A one in one bin of each of d columns has norm sqrt(d), which is rounded up (S17).
-    bound, entry = math.nextafter(math.sqrt(shape[0]), math.inf), 1.0
-    bins = "one bin, by sign and power of two, of each column's histogram"
-    if name == RANGES:
-        bins = "at most one of each column's equal bins"
-    because = f"S17: one row is in {bins}: a norm of sqrt(number of columns)"
-    if config.settings.unit is PrivacyUnit.CLIENT:
-        entry, because = (
-            bound,
-            (
-                "S17: one client's histograms are scaled down to the norm of a single"
-                " row's"
-            ),
-        )
-    moved = Sensitivity(
-        Norm.L2,
-        bound,
-        config.settings.unit,
-        because,
-        nonnegative=True,
-    )
-    return Block(
-        name,
-        shape,
-        moved,
-        NoiseShape.GAUSSIAN,
-        multiplier,
-        entry,
-    )
-
-
 DEFAULT_MAX_CLUSTERS = 20
 """Largest number of clusters that ``n_clusters="auto"`` considers."""
 MOST_CELLS = 100_000
@@ -455,7 +192,7 @@ class KMeansTask(Task):
             settings.trust if trust_model(settings.trust).alone else PRELIMINARY_TRUST
         )
         count = (
-            [_count_block(config, entire / math.sqrt(settings.count_share))]
+            [count_block(config, entire / math.sqrt(settings.count_share))]
             if counted
             else []
         )
@@ -480,7 +217,7 @@ class KMeansTask(Task):
                 []
                 if n_features is None
                 else [
-                    _histogram_block(
+                    histogram_block(
                         config,
                         name,
                         (n_features, n_bins),
@@ -520,7 +257,9 @@ class KMeansTask(Task):
             if name == COUNT:
                 return np.array([float(len(rows))])
             if name == MAGNITUDES:
-                return magnitude_histogram(rows, _domain(plan.config, plan.n_features))
+                return magnitude_histogram(
+                    rows, domain_of(plan.config, plan.n_features)
+                )
             if name in moments:
                 return moments[name]
             if discoveries.box is None:
@@ -559,7 +298,7 @@ class KMeansTask(Task):
         A `PlanError` if counted rows are too few, or a column's values are beyond
         finding: nothing more is spent then.
         """
-        planned, domain = plan.round_at(index), _domain(plan.config, plan.n_features)
+        planned, domain = plan.round_at(index), domain_of(plan.config, plan.n_features)
         for block in planned.blocks:
             std = plan.released_std(planned, block)
             if block.name == COUNT:
@@ -579,13 +318,13 @@ class KMeansTask(Task):
                     std,
                     n_examples if by_row else None,
                 )
-                _require_bounded(
+                require_bounded(
                     plan,
                     coarse.silent,
                     domain,
                     std,
                 )
-                _require_within(plan, coarse.ranges, domain)
+                require_within(plan, coarse.ranges, domain)
                 unclear = tuple(sorted(coarse.silent + coarse.zero))
                 discoveries = replace(discoveries, box=coarse.ranges, unclear=unclear)
             elif discoveries.box is not None:
@@ -624,7 +363,7 @@ class KMeansTask(Task):
                 f"the plan's box has {len(box[0])} features, but tables have"
                 f" {n_features}: stop the run."
             )
-        domain = _domain(config, n_features)
+        domain = domain_of(config, n_features)
         for feature, (least, low, high, most) in enumerate(
             zip(
                 domain[0],
@@ -882,115 +621,3 @@ def counts_std(plan: Plan) -> tuple[float, bool]:
             block.name, block.sensitivity.bound
         )
     return 0.0, by_row
-
-
-@dataclass(frozen=True, kw_only=True)
-class InOnePlaceTask(KMeansTask):
-    """A baseline that `FederatedKMeans` runs in this process, never in a federation."""
-
-    trust = "central"
-    noise = NoiseShape.NONE
-
-    def build(self, public: PublicFacts) -> Algorithm:
-        raise needs_all_rows(self.name)
-
-
-@dataclass(frozen=True)
-class OptimalOptions(Options):
-    """Options of central k-means."""
-
-    n_init: int = whole(
-        20,
-        1,
-        20,
-        "restarts of k-means",
-        most=10_000,
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class KFedTask(InOnePlaceTask):
-    """One-shot federated k-means from each client's own centres; not private."""
-
-    name = "k_fed"
-
-
-@dataclass(frozen=True, kw_only=True)
-class OptimalTask(InOnePlaceTask):
-    """k-means on all rows in one place; not private."""
-
-    name = "optimal"
-    options: OptimalOptions = OptimalOptions()
-
-
-@dataclass(frozen=True)
-class MaxCoverOptions(Options):
-    """Options of max cover."""
-
-    n_components: int | None = whole(
-        None,
-        1,
-        5,
-        "dimensions after a projection; automatic: log(N) / 2",
-        most=60,
-    )
-    n_levels: int = whole(
-        7,
-        1,
-        7,
-        "grids, each half as fine as the one before",
-        most=60,
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class MaxCoverTask(InOnePlaceTask):
-    """Private k-means by maximum cover (Nguyen, Chaturvedi, Xu 2021), on all rows in
-    one place.
-    """
-
-    name = "max_cover"
-    noise = NoiseShape.GAUSSIAN
-    options: MaxCoverOptions = MaxCoverOptions()
-
-
-@dataclass(frozen=True)
-class BalcanOptions(MaxCoverOptions):
-    """Options of Balcan et al.'s, of a class of their own.
-
-    Options say which algorithm they are of.
-    """
-
-
-@dataclass(frozen=True, kw_only=True)
-class BalcanTask(MaxCoverTask):
-    """Private k-means by noisy trees and local search (Balcan et al. 2017), on all rows
-    in one place.
-    """
-
-    name = "balcan"
-    options: BalcanOptions = BalcanOptions()
-
-
-NOT_FEDERATED: Mapping[str, type[InOnePlaceTask]] = MappingProxyType(
-    {kind.name: kind for kind in (KFedTask, OptimalTask, MaxCoverTask, BalcanTask)}
-)
-"""Baselines that `FederatedKMeans` runs in one process, by name."""
-
-
-def needs_all_rows(name: str) -> ConfigurationError:
-    """Say why a federation cannot run a baseline."""
-    return ConfigurationError(
-        f"algorithm is {name!r}, which needs all rows in one place: run it as"
-        f" FederatedKMeans(algorithm={name!r}), or use 'feddp_kmeans' in a federation."
-    )
-
-
-def algorithm_entry(name: str) -> type[Task]:
-    """Look an algorithm up by name.
-
-    An unknown one is a `ConfigurationError` with the nearest valid name.
-    """
-    if name in NOT_FEDERATED:
-        raise needs_all_rows(name)
-    return TASKS.find(name)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from flwr_dpkmeans.algorithms.kmeans_task import (
+from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask
+from flwr_dpkmeans.algorithms.one_place.not_federated import (
     NOT_FEDERATED,
-    KMeansTask,
     algorithm_entry,
 )
 from flwr_dpkmeans.sums.task import TASKS, Task

@@ -21,7 +21,9 @@ from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum, private_sum
 from flwr_dpkmeans.algorithms.budget.noise_kinds import ReleasePart
 from flwr_dpkmeans.algorithms.budget.noise_shares import root_at_least
 from flwr_dpkmeans.algorithms.server_points import plan_bounds
-from flwr_dpkmeans.data.points import Bounds, frame_columns, validate_columns
+from flwr_dpkmeans.data.points import Bounds
+from flwr_dpkmeans.data.table_labels import frame_columns
+from flwr_dpkmeans.data.validated import validate_columns
 from flwr_dpkmeans.errors import ConfigurationError, column_names, listed
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
 from flwr_dpkmeans.kernels.block_sums import in_blocks

@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.budget.count_norms import count_order
+from flwr_dpkmeans.data.bounds.stated_bounds import read_ranges
 from flwr_dpkmeans.data.bundled import load_server_table
-from flwr_dpkmeans.data.points import Bounds, read_ranges
+from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.rows import Rows, is_large, windows
 from flwr_dpkmeans.data.schema import schema_of
 from flwr_dpkmeans.data.tables import Table

@@ -21,8 +21,8 @@ from flwr_dpkmeans.cli.plan_options import (
     TARGET_EXCESS,
     PlanOptions,
 )
+from flwr_dpkmeans.data.bounds.stated_bounds import read_ranges
 from flwr_dpkmeans.data.own_table import open_table
-from flwr_dpkmeans.data.points import read_ranges
 from flwr_dpkmeans.data.schema import Schema, schema_of
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, listed
 from flwr_dpkmeans.options import option_defaults

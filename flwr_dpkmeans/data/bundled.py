@@ -16,19 +16,16 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.files.dialect import Dialect
 from flwr_dpkmeans.data.files.reader import SHOWN_SUFFIXES
-from flwr_dpkmeans.data.points import (
-    Bounds,
-    frame_columns,
-    require_names,
-    validate_points,
-)
+from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Schema
+from flwr_dpkmeans.data.table_labels import frame_columns, require_names
 from flwr_dpkmeans.data.tables import (
     Layout,
     Table,
     load_by_schema,
     load_table,
 )
+from flwr_dpkmeans.data.validated import validate_points
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
 
 MOST_TABLES = 2

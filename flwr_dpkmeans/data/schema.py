@@ -36,10 +36,12 @@ from flwr_dpkmeans.data.columns.seen import (
 from flwr_dpkmeans.data.columns.stated import Stated
 from flwr_dpkmeans.data.columns.treatment import Missing, Outside
 from flwr_dpkmeans.data.files.dialect import UNSTATED, Dialect
-from flwr_dpkmeans.data.files.frames import frame_table
+from flwr_dpkmeans.data.files.formats.frames import frame_table
+from flwr_dpkmeans.data.files.open_table import ColumnUse
 from flwr_dpkmeans.data.files.raw_table import RawTable, source_name
-from flwr_dpkmeans.data.files.reader import ColumnUse, open_table
-from flwr_dpkmeans.data.points import Bounds, read_ranges, validate_points
+from flwr_dpkmeans.data.files.reader import open_table
+from flwr_dpkmeans.data.points import Bounds
+from flwr_dpkmeans.data.validated import validate_points
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
 from flwr_dpkmeans.log import placed_logger
 
@@ -729,7 +731,10 @@ def schema_of(value: Any) -> Schema | None:
     try:
         is_schema = "columns" in _read_toml(value)
     except (OSError, ValueError):
-        read_ranges(value)  # has a sentence
+        # It has a sentence for what cannot be read.
+        from flwr_dpkmeans.data.bounds.stated_bounds import read_ranges
+
+        read_ranges(value)
         return None
     return Schema.load(value) if is_schema else None
 

@@ -30,16 +30,17 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.data.columns.seen import Seen, added
 from flwr_dpkmeans.data.files.cells import has_decimal_comma
 from flwr_dpkmeans.data.files.dialect import UNSTATED, Dialect
+from flwr_dpkmeans.data.files.open_table import ColumnUse, OpenTable
 from flwr_dpkmeans.data.files.raw_table import (
     RawColumn,
     RawTable,
     source_name,
     values_of,
 )
-from flwr_dpkmeans.data.files.reader import ColumnUse, OpenTable, open_table
-from flwr_dpkmeans.data.points import require_names
+from flwr_dpkmeans.data.files.reader import open_table
 from flwr_dpkmeans.data.rows import Store
 from flwr_dpkmeans.data.schema import Encoded, Schema, say_once
+from flwr_dpkmeans.data.table_labels import require_names
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 _IN_MEMORY = Store()

@@ -26,7 +26,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
-from flwr_dpkmeans.data.files.reader import is_clustered
+from flwr_dpkmeans.data.files.sources import is_clustered
 from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Schema
 from flwr_dpkmeans.data.tables import Layout, Table, load_stated, look_by_schema
 from flwr_dpkmeans.deploy.findings import (

@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from flwr_dpkmeans.data.files.dialect import Dialect
-from flwr_dpkmeans.data.files.reader import is_clustered
+from flwr_dpkmeans.data.files.sources import is_clustered
 from flwr_dpkmeans.errors import ConfigurationError, finding
 from flwr_dpkmeans.node.policy import read_toml
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from flwr_dpkmeans.data.files.dialect import Dialect
-from flwr_dpkmeans.data.files.reader import is_clustered
+from flwr_dpkmeans.data.files.sources import is_clustered
 from flwr_dpkmeans.data.own_table import open_table
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.deploy.certificates import write_node_key

@@ -19,6 +19,7 @@ from flwr_dpkmeans.data.columns.guess import toml_text
 from flwr_dpkmeans.data.columns.seen import Seen, Spread
 from flwr_dpkmeans.data.files import reader as files
 from flwr_dpkmeans.data.files.dialect import Dialect
+from flwr_dpkmeans.data.files.open_table import OpenTable
 from flwr_dpkmeans.data.own_table import draft, whole
 from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Schema
 from flwr_dpkmeans.data.tables import Layout, look_by_schema
@@ -193,7 +194,7 @@ def _toml_value(value: Any) -> str:
     return json.dumps(value)
 
 
-def _print_doubts(opened: files.OpenTable) -> int:
+def _print_doubts(opened: OpenTable) -> int:
     """Print what the owner should know of how a table was read.
 
     1 if records are no rows.

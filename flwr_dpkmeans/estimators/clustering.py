@@ -24,7 +24,8 @@ from flwr_dpkmeans.algorithms.kmeans_task import CENTRE_DEVIATION, KMeansTask
 from flwr_dpkmeans.algorithms.lookup import NOT_FEDERATED
 from flwr_dpkmeans.algorithms.measure import COST_CURVE
 from flwr_dpkmeans.algorithms.server_points import is_private
-from flwr_dpkmeans.data.points import Bounds, doubtful_pairs
+from flwr_dpkmeans.data.bounds.stated_bounds import doubtful_pairs
+from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Encoded
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.estimators.fitted import (
@@ -54,7 +55,7 @@ from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.federated import Federated
 from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.results.profile import as_frame
-from flwr_dpkmeans.results.run_metrics import metrics_of
+from flwr_dpkmeans.results.run_metrics import Entry, metrics_of
 from flwr_dpkmeans.results.run_result import RunResult
 from flwr_dpkmeans.results.whole_files import write_folder
 from flwr_dpkmeans.results.writer import result_files
@@ -551,9 +552,7 @@ def _require_clustering(algorithm: str, *, has_server_data: bool) -> None:
     )
 
 
-def _history(
-    report: PrivacyReport, movements: tuple[float, ...]
-) -> list[dict[str, object]]:
+def _history(report: PrivacyReport, movements: tuple[float, ...]) -> list[Entry]:
     """One entry for each of the algorithm's rounds, without what discovered bounds."""
     history = []
     for entry in metrics_of(report, None, movements)["rounds"]:

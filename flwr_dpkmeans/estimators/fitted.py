@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
-from flwr_dpkmeans.data.points import (
+from flwr_dpkmeans.data.schema import Encoded, Schema
+from flwr_dpkmeans.data.table_labels import (
     column_labels,
     frame_columns,
     require_same_labels,
-    validate_columns,
 )
-from flwr_dpkmeans.data.schema import Encoded, Schema
+from flwr_dpkmeans.data.validated import validate_columns
 from flwr_dpkmeans.errors import ConfigurationError, DataError, frames_to_caller
 from flwr_dpkmeans.estimators.inputs import PartyTables
 from flwr_dpkmeans.sums.checks.plausible import DECLARED_ROOM

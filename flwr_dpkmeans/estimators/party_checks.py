@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from numpy.typing import ArrayLike
 
-from flwr_dpkmeans.data.points import require_same_labels
+from flwr_dpkmeans.data.table_labels import require_same_labels
 from flwr_dpkmeans.errors import DataError
 
 CheckedT = TypeVar("CheckedT")

@@ -13,15 +13,11 @@ from typing import TYPE_CHECKING, Any
 from flwr.client import NumPyClient
 from numpy.typing import ArrayLike
 
-from flwr_dpkmeans.data.points import (
-    frame_columns,
-    require_names,
-    validate_labels,
-    validate_points,
-)
 from flwr_dpkmeans.data.rows import Rows
 from flwr_dpkmeans.data.schema import Schema
+from flwr_dpkmeans.data.table_labels import frame_columns, require_names
 from flwr_dpkmeans.data.tables import Table
+from flwr_dpkmeans.data.validated import validate_labels, validate_points
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
 from flwr_dpkmeans.log import placed_logger, where_raised
 from flwr_dpkmeans.privacy.report import PrivacyReport

@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flwr_dpkmeans import __version__
-from flwr_dpkmeans.data.files.parquet import parquet_schemas
-from flwr_dpkmeans.data.files.reader import in_one_sentence
+from flwr_dpkmeans.data.files.formats.parquet import parquet_schemas
+from flwr_dpkmeans.data.files.guarded import in_one_sentence
 from flwr_dpkmeans.data.tables import Table
 from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError
 from flwr_dpkmeans.flower.kmeans_client import (

@@ -111,36 +111,16 @@ def accepted_proposals(std: float, n_proposals: int) -> Integers:
     steps = (math.ceil(std) + width - 1) // width
     table = block_weights(steps)
 
-    word = np.min_scalar_type(256 * width - 1)
-    n_bytes = 8 + word.itemsize
-    entropy = os.urandom(n_bytes * n_proposals)
-    coins = np.frombuffer(
-        entropy,
-        dtype=np.uint32,
-        count=n_proposals,
-    )
-    uniform = np.frombuffer(
-        entropy,
-        dtype=np.uint32,
-        count=n_proposals,
-        offset=4 * n_proposals,
-    )
-    words = np.frombuffer(
-        entropy,
-        dtype=word,
-        count=n_proposals,
-        offset=8 * n_proposals,
-    )
-
-    is_negative = coins % 2 == 1
-    chosen = coins >> 1
-    blocks = np.searchsorted(table.ends, chosen, side="right")
-    places = words % width
+    raw = raw_proposals(n_proposals, width)
+    # The lowest bit is the coin for the sign; the others choose a block.
+    is_negative = raw.coins % 2 == 1
+    blocks = np.searchsorted(table.ends, raw.coins >> 1, side="right")
+    places = raw.words % width
     sizes = blocks * width + places.astype(np.int64)
 
     exponents = np.square(sizes / std) / 2.0
     heights = table.heights[blocks]
-    margin = heights * exp_minus(exponents) - uniform
+    margin = heights * exp_minus(exponents) - raw.uniform
     is_accepted = margin >= 1.5
     is_refused = margin <= -0.5
     is_unclear = ~is_accepted & ~is_refused
@@ -154,23 +134,42 @@ def accepted_proposals(std: float, n_proposals: int) -> Integers:
             size += n_later * width
             weight /= 2**n_later
         sizes[index] = min(size, _LARGEST)
-        bits = int(uniform[index])
-        is_accepted[index] = is_below(
-            bits,
-            weight,
-            size,
-            std,
-        )
+        bits = int(raw.uniform[index])
+        is_accepted[index] = is_below(bits, weight, size, std)
 
     # Words beyond the last whole multiple of the width are no proposals, and neither is
     # -0.
-    n_words = 256**word.itemsize
+    n_words = 256**raw.words.itemsize
     n_usable = n_words // width * width
     is_minus_zero = is_negative & (sizes == 0)
-    is_proposal = (words < n_usable) & ~is_minus_zero
+    is_proposal = (raw.words < n_usable) & ~is_minus_zero
     values = np.where(is_negative, -sizes, sizes)
     drawn: Integers = values[is_accepted & is_proposal]
     return drawn
+
+
+class RawProposals(NamedTuple):
+    """Uniform bits, of each proposal its own."""
+
+    coins: NDArray[np.uint32]
+    uniform: NDArray[np.uint32]
+    """The first bits of U."""
+    words: NDArray[np.unsignedinteger]
+    """As long as 8 bits more than a place in a block takes."""
+
+
+def raw_proposals(n_proposals: int, width: int) -> RawProposals:
+    """Read so many proposals' bits from the operating system."""
+    word = np.min_scalar_type(256 * width - 1)
+    n_bytes = 8 + word.itemsize
+    entropy = os.urandom(n_bytes * n_proposals)
+    halves = np.frombuffer(entropy, dtype=np.uint32, count=2 * n_proposals)
+    words = np.frombuffer(entropy, dtype=word, offset=8 * n_proposals)
+    return RawProposals(
+        coins=halves[:n_proposals],
+        uniform=halves[n_proposals:],
+        words=words,
+    )
 
 
 def _coins_in_a_row() -> int:

@@ -11,7 +11,8 @@ from flwr_dpkmeans.errors import listed
 from flwr_dpkmeans.privacy.released_counts import counted, faint_clusters
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.privacy.shown import size_text
-from flwr_dpkmeans.results.sureness import close_clusters
+from flwr_dpkmeans.results.cautions.centre_noise import centre_noise
+from flwr_dpkmeans.results.cautions.sureness import close_clusters
 from flwr_dpkmeans.sums.trust import TRUST_MODELS
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def _sure_by_noise(report: PrivacyReport, result: RunResult) -> str:
         return f"{' and '.join(doubts)}{others}.".capitalize()
     if len(model.counts) == 1:
         return "It is clearly told from noise."
-    if model.centre_noise(result.radius) is None:
+    if centre_noise(model, result.radius) is None:
         return "All are told from noise; how far it moves their centres is not known."
     return "All are clearly told from noise and from each other."
 

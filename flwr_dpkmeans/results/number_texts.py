@@ -17,8 +17,11 @@ def number_text(value: float, digits: int = 3) -> str:
 def number_texts(values: Sequence[float]) -> list[str]:
     """Write numbers with the fewest digits, up to six, that show which ones differ."""
     best: list[str] = []
+    n_most = 0
     for digits in range(3, 7):
         texts = [number_text(value, digits) for value in values]
-        if len(set(texts)) > len(set(best)):
+        n_different = len(set(texts))
+        if n_different > n_most:
             best = texts
+            n_most = n_different
     return best

@@ -27,19 +27,20 @@ from flwr_dpkmeans.privacy.released_counts import (
 )
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.privacy.shown import NOT_TOLD, share_text, size_text
-from flwr_dpkmeans.results.clear_centres import (
+from flwr_dpkmeans.results.cautions.centre_noise import centre_noise
+from flwr_dpkmeans.results.cautions.clear_centres import (
     Array,
     Radius,
     distances_to_others,
 )
-from flwr_dpkmeans.results.headline import headline
-from flwr_dpkmeans.results.number_texts import number_text
-from flwr_dpkmeans.results.sureness import (
+from flwr_dpkmeans.results.cautions.sureness import (
     APART,
     column_shades,
     noise_in_units,
     unsure_columns,
 )
+from flwr_dpkmeans.results.headline import headline
+from flwr_dpkmeans.results.number_texts import number_text
 from flwr_dpkmeans.results.value_texts import with_errors
 from flwr_dpkmeans.sums.trust import TRUST_MODELS
 
@@ -431,7 +432,7 @@ def _sureness(result: RunResult) -> list[Table]:
     Nothing if that is not known.
     """
     model = result.model
-    noise = model.centre_noise(result.radius)
+    noise = centre_noise(model, result.radius)
     if noise is None or model.privacy.is_exact:
         return []
     n_rows = min(len(noise), _ON_PAGE)

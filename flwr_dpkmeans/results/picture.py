@@ -16,8 +16,8 @@ from flwr_dpkmeans.data.columns.dates import iso_date
 from flwr_dpkmeans.privacy.released_counts import faint_clusters
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, PrivacyReport
 from flwr_dpkmeans.privacy.shown import size_text
+from flwr_dpkmeans.results.cautions.sureness import column_shades, unsure_columns
 from flwr_dpkmeans.results.headline import headline
-from flwr_dpkmeans.results.sureness import column_shades, unsure_columns
 from flwr_dpkmeans.results.value_texts import with_errors
 from flwr_dpkmeans.sums.plan import Plan
 

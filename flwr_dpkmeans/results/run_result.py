@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flwr_dpkmeans.algorithms.measure import COST_CURVE, EvaluationResult
-from flwr_dpkmeans.algorithms.proxy_plan import RADIUS
+from flwr_dpkmeans.algorithms.proxy.entries import RADIUS
 from flwr_dpkmeans.algorithms.server_points import squared_unit
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.privacy.sentences import report_sentence
-from flwr_dpkmeans.results.bounds_cautions import bound_cautions
-from flwr_dpkmeans.results.clear_centres import Array
-from flwr_dpkmeans.results.sureness import closeness_cautions, column_cautions
+from flwr_dpkmeans.results.cautions.bounds_cautions import bound_cautions
+from flwr_dpkmeans.results.cautions.clear_centres import Array
+from flwr_dpkmeans.results.cautions.dominating_column import domination_cautions
+from flwr_dpkmeans.results.cautions.gaps import gap_cautions
+from flwr_dpkmeans.results.cautions.sureness import closeness_cautions, column_cautions
 from flwr_dpkmeans.results.whole_files import write_whole
 
 if TYPE_CHECKING:
@@ -63,9 +65,9 @@ class RunResult:
             + column_cautions(model, radius)
             + closeness_cautions(model, radius)
             + bound_cautions(model, radius)
-            + model.dominated()
+            + domination_cautions(model)
             + one_cluster
-            + model.gap_cautions()
+            + gap_cautions(model.schema, model.federated_profile)
         )
         report = replace(report, warnings=warnings)
         return cls(

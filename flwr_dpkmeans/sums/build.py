@@ -16,7 +16,7 @@ from flwr_dpkmeans.privacy.release import (
     Event,
     round_events,
 )
-from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.plan import FIRST_TASK_ROUND, Plan
 from flwr_dpkmeans.sums.plan_points import PublicPoints
 from flwr_dpkmeans.sums.price import (
     closing_multiplier,
@@ -33,9 +33,13 @@ def build_algorithm(plan: Plan) -> Algorithm:
     return _built(public_facts(plan))
 
 
+def task_round(plan: Plan, index: int) -> PrivateSum:
+    """One of the task's own rounds, functions included, by its index in the plan."""
+    return build_algorithm(plan).rounds[index - FIRST_TASK_ROUND]
+
+
 def initial_state(plan: Plan, server_points: Array | None = None) -> State:
-    """The start of a final plan, from public randomness and the server's points, if
-    there are any.
+    """Make the start of a final plan, from public randomness and the server's points.
 
     `server_points`, (n_server, n_features) in the scaled box, are handed in where the
     plan does not hold them.
@@ -167,8 +171,9 @@ def _started(
     seed: int,
     public_points: PublicPoints | None,
 ) -> State:
-    """A start, made once in a process; its arrays are read-only because they are
-    shared.
+    """Make a start, once in a process.
+
+    Its arrays are read-only because they are shared.
     """
     points = None if public_points is None else public_points.table
     state = _built(public).initial_state(seed, points)

@@ -1,5 +1,6 @@
-"""All parties of a run in this process, without Flower's messages, for experiments with
-thousands of virtual clients.
+"""All parties of a run in this process, without Flower's messages.
+
+For experiments with thousands of virtual clients.
 
 `run_direct` drives the same `Server` and `Client` as Flower does. They hand each other
 requests and replies as they are instead of bytes, one client after another, so that
@@ -21,7 +22,7 @@ from flwr_dpkmeans.secagg.party import changed
 from flwr_dpkmeans.secagg.retry import Retry
 from flwr_dpkmeans.secagg.ring import Ring
 from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO
-from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.build import task_round
 from flwr_dpkmeans.sums.checks.columns import planned_schema
 from flwr_dpkmeans.sums.client import Client, Guard, Memory, Statistic
 from flwr_dpkmeans.sums.paired import Awaited, Paired
@@ -64,8 +65,9 @@ def run_direct(
 
 
 class Virtual(Guard, Statistic):
-    """One client of this process while it answers; nothing is refused, charged or
-    logged.
+    """One client of this process while it answers.
+
+    Nothing is refused, charged or logged.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class Virtual(Guard, Statistic):
         return points, beside
 
     def describe(self) -> tuple[int, tuple[str, ...], bool, str]:
+        """See `Statistic.describe`; names and schema are those of the plan."""
         points, _ = self._table()
         _, n_features = points.shape
         settings = self._settings
@@ -105,6 +108,7 @@ class Virtual(Guard, Statistic):
         memory: Memory,
         index: int,
     ) -> Sequence[Array]:
+        """See `Statistic.compute`."""
         plan = memory.plan
         points, beside = self._table()
         task = plan.task
@@ -112,8 +116,7 @@ class Virtual(Guard, Statistic):
             discoveries = memory.discoveries
             return task.preliminary_statistic(plan, index, points, discoveries)
         assert memory.clusters is not None
-        algorithm = build_algorithm(plan)
-        step = algorithm.rounds[index - 1]
+        step = task_round(plan, index)
         scaled = self._scaled(plan, points)
         state = memory.clusters.view(step.reads)
         return step.arrays_of(scaled, state, self._labels, beside)
@@ -146,8 +149,9 @@ class Virtual(Guard, Statistic):
 
 
 class LocalRun(Server):
-    """A server that asks clients of its own process, and what its run leaves: state,
-    steps, attempts and plan.
+    """A server that asks clients of its own process, and what its run leaves.
+
+    State, steps, attempts and plan.
 
     The plan is final, or has its width and preliminary rounds; its ``config.masking``
     decides on masks. `scale` puts a table into the final plan's box, on the grid, where
@@ -215,8 +219,9 @@ class LocalRun(Server):
 
     @property
     def nodes(self) -> tuple[int, ...]:
-        """Along the circle on which neighbours are near each other: what one computes,
-        the other soon asks for.
+        """Whom something is asked of now, along the circle of neighbours.
+
+        What one computes, the other soon asks for.
         """
         nodes = super().nodes
         is_masked = self.plan.settings.masking

@@ -15,8 +15,9 @@ ItemT = TypeVar("ItemT")
 
 
 class Registry(MutableMapping[str, ItemT]):
-    """Things by name: those that were added, and those that installed packages offer by
-    an entry point of a group.
+    """Things by name: those that were added, and those that packages offer.
+
+    Installed packages offer them by an entry point of a group.
 
     Items that were offered by their place are imported when somebody asks for their
     name, or for all; entry points when somebody asks for a name that is neither offered
@@ -70,8 +71,10 @@ class Registry(MutableMapping[str, ItemT]):
         self._items[name] = item
 
     def find(self, name: str, *others: str) -> ItemT:
-        """The item of a name; another name is a `ConfigurationError` with the nearest
-        that is known, or of `others`.
+        """Return the item of a name.
+
+        Another name is a `ConfigurationError` with the nearest that is known, or of
+        `others`.
         """
         # Asking whether a name is there loads the entry points, which costs time.
         if name not in self._items and name not in self:

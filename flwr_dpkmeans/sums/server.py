@@ -49,11 +49,16 @@ from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.secagg.session import PartOfSum, Silence, require_equal_tags
 from flwr_dpkmeans.sums.aggregation import session_of
 from flwr_dpkmeans.sums.aggregation.server_sessions import Session
-from flwr_dpkmeans.sums.build import build_algorithm, initial_state
+from flwr_dpkmeans.sums.build import initial_state, task_round
 from flwr_dpkmeans.sums.checks.plausible import require_plausible
 from flwr_dpkmeans.sums.draft import redraft_plan
 from flwr_dpkmeans.sums.outcome import COUNT, Discoveries
-from flwr_dpkmeans.sums.plan import Plan, PlannedRound, make_noise_source
+from flwr_dpkmeans.sums.plan import (
+    LAST_PRELIMINARY_ROUND,
+    Plan,
+    PlannedRound,
+    make_noise_source,
+)
 from flwr_dpkmeans.sums.round import Array, State
 from flwr_dpkmeans.sums.statement import Step, build_report, describe_step
 from flwr_dpkmeans.sums.trust import Broadcast
@@ -242,9 +247,7 @@ class Server:
             yield node, Request(stage, message, plan=plan, run_id=run_id)
 
     def _begin_attempt(self) -> None:
-        """Note that one more aggregation is asked for, and whether the same one was
-        before.
-        """
+        """Note that one more aggregation is asked for, and whether it is repeated."""
         session = self.session
         self._is_repeated = False
         if self.attempts:
@@ -272,8 +275,7 @@ class Server:
         timeout: float,
         option: str,
     ) -> None:
-        """Stop by a `CohortError` if so many nodes sent nothing in time that no sum can
-        follow.
+        """Stop by a `CohortError` if too many nodes sent nothing in time for a sum.
 
         `answering` are those from whom anything came at all within `timeout` seconds,
         which `option` bounds.
@@ -298,8 +300,9 @@ class Server:
         answers: Iterable[tuple[int, Answer]],
         stage: Stage,
     ) -> Iterator[tuple[int, Reply | Failure | VersionError]]:
-        """Replies of nodes that were asked, or the `Failure` or `VersionError` that
-        came instead; others are logged.
+        """Read what nodes replied that were asked.
+
+        Or the `Failure` or `VersionError` that came instead; others are logged.
         """
         nodes = frozenset(self.nodes)
         for node, answer in answers:
@@ -317,10 +320,27 @@ class Server:
             yield node, reply
 
     def _take_keys(self, answers: Iterable[tuple[int, Answer]]) -> None:
-        """Collect public keys; a refusal, another version or a table of another width
-        stops the run with a sentence.
+        """Collect public keys.
+
+        A refusal, another version or a table of another width stops the run with a
+        sentence.
         """
         agreed = self._agreed(answers)
+        self._require_cohort(agreed)
+        agreed_plan = self.plan
+        self._take_schema(agreed)
+        self._take_credentials(agreed)
+        public_keys = {node: reply.public_key for node, reply in agreed.items()}
+        roster = Roster.of(0, public_keys)
+        self._cohort = fingerprints(roster, self._credentials)
+        self._session = session_of(agreed_plan, self.plan, roster, self._credentials)
+        self.due = self._session.due
+        if self.due is Stage.SUM:
+            # No keys are shared before the first round.
+            self._to_open = self.plan.first_round
+
+    def _require_cohort(self, agreed: Mapping[int, KeysReply]) -> None:
+        """Refuse to go on with too few clients, or another plan than the one sent."""
         missing = sorted(set(self.joined) - agreed.keys())
         if missing:
             logger.warning(
@@ -340,24 +360,20 @@ class Server:
                     f"node {node} agreed to another plan than the one sent: stop and"
                     " check it."
                 )
-        agreed_plan = self.plan
-        self._take_schema(agreed)
+
+    def _take_credentials(self, agreed: Mapping[int, KeysReply]) -> None:
+        """Relay what clients signed, unless one of them would refuse another."""
         credentials = {node: reply.credential for node, reply in agreed.items()}
         marks = {node: reply.marks for node, reply in agreed.items() if reply.marks}
         require_known_peers(credentials, marks, self.plan.run_id)
         for node, credential in credentials.items():
             if credential is not None:
                 self._credentials[node] = credential
-        public_keys = {node: reply.public_key for node, reply in agreed.items()}
-        roster = Roster.of(0, public_keys)
-        self._cohort = fingerprints(roster, self._credentials)
-        self._session = session_of(agreed_plan, self.plan, roster, self._credentials)
-        self.due = self._session.due
-        self._to_open = self.plan.first_round if self.due is Stage.SUM else None
 
     def _agreed(self, answers: Iterable[tuple[int, Answer]]) -> dict[int, KeysReply]:
-        """Who agreed to the plan; a node that refuses it, or speaks another version,
-        stops the run.
+        """Collect who agreed to the plan.
+
+        A node that refuses it, or speaks another version, stops the run.
         """
         agreed: dict[int, KeysReply] = {}
         stopping: dict[int, Exception] = {}
@@ -465,9 +481,7 @@ class Server:
         aggregate: AggregateVector,
         n_clients: int,
     ) -> Step:
-        """Add noise if this trust model has the server do it, and retain what may be
-        known.
-        """
+        """Add noise if the server is to, and retain what may be known."""
         session = self.session
         plan = self.plan
         index = session.round_index
@@ -513,9 +527,7 @@ class Server:
         )
 
     def _take_finish(self, answers: Iterable[tuple[int, Answer]]) -> None:
-        """Check that all clients ended with the same state, and note whose result is
-        confirmed.
-        """
+        """Check that all clients ended with one state, and note who confirmed it."""
         tags: dict[int, bytes] = {}
         for node, reply in self._replies(answers, Stage.FINISH):
             if isinstance(reply, Failure):
@@ -543,21 +555,17 @@ class Server:
         self.due = None
 
     def _learn(self, index: int, released: ReleasedSum) -> None:
-        """Use a released sum: the last preliminary one makes the plan final, the others
-        move the centroids.
+        """Use a released sum.
+
+        The last preliminary one makes the plan final, the others move the centroids.
         """
         plan = self.plan
         if plan.discovers(index):
             self._discover(index, released)
         elif self.clusters is not None:
-            step = build_algorithm(plan).rounds[index - 1]
-            self.clusters = step.advance(self.clusters, released)
+            self.clusters = task_round(plan, index).advance(self.clusters, released)
 
-    def _discover(
-        self,
-        index: int,
-        released: ReleasedSum,
-    ) -> None:
+    def _discover(self, index: int, released: ReleasedSum) -> None:
         """Add what a preliminary sum tells, of which the last makes the plan final."""
         plan = self.plan
         discoveries = plan.task.take_preliminary(
@@ -566,7 +574,7 @@ class Server:
         self._discoveries = discoveries
         if COUNT in released.arrays:
             logger.info("private count: about %d rows", discoveries.n_examples)
-        if index == 0:
+        if index == LAST_PRELIMINARY_ROUND:
             final = redraft_plan(
                 plan,
                 n_features=plan.n_features,
@@ -576,19 +584,13 @@ class Server:
             self._next_plan(final)
 
     def _take_schema(self, agreed: Mapping[int, KeysReply]) -> None:
-        """Learn the tables' width and columns, which must be equal, if they were not
-        declared.
+        """Learn the tables' width and columns, if they were not declared.
+
+        They must be equal.
         """
-        widths = {reply.n_features for reply in agreed.values()}
-        if len(widths) > 1:
-            listed = ", ".join(
-                f"node {node}: {agreed[node].n_features}" for node in sorted(agreed)
-            )
-            raise RefusalError(
-                f"the clients' tables have different numbers of features ({listed}):"
-                " use the same."
-            )
+        widths = {node: reply.n_features for node, reply in agreed.items()}
         columns = {node: reply.columns for node, reply in agreed.items()}
+        width = _common_width(widths)
         digest = _common_columns(
             columns, allow_unnamed=self.plan.settings.allow_unnamed
         )
@@ -597,11 +599,11 @@ class Server:
                 "the clients' tables have no column names: columns are matched by"
                 " position"
             )
-        is_news = bool(digest) and not self.plan.columns_digest
-        if self.plan.n_features is not None and not is_news:
+        are_columns_new = digest != "" and self.plan.columns_digest == ""
+        if self.plan.n_features is not None and not are_columns_new:
             return
-        plan = redraft_plan(self.plan, n_features=widths.pop(), columns=digest)
-        if plan.is_final or plan.settings.private_bounds or is_news:
+        plan = redraft_plan(self.plan, n_features=width, columns=digest)
+        if plan.is_final or plan.settings.private_bounds or are_columns_new:
             # Histograms are as wide as the tables, so clients need the width before the
             # first of them; and each compares the columns before it is charged.
             self._next_plan(plan)
@@ -609,12 +611,7 @@ class Server:
             # The width joins the plan together with the count.
             self.plan = replace(self.plan, n_features=plan.n_features)
 
-    def _next_plan(
-        self,
-        plan: Plan,
-        *,
-        announce: bool = True,
-    ) -> None:
+    def _next_plan(self, plan: Plan, *, announce: bool = True) -> None:
         """Put a plan in force; a later one is announced with the next request."""
         if announce:
             self._new_plan = dump_plan(plan)
@@ -624,8 +621,9 @@ class Server:
             self.clusters = initial_state(plan, self._server_points)
 
     def _state_for(self, index: int | None) -> bytes:
-        """What clients need to know for a round, or (None) of the result, where the
-        server alone can compute it.
+        """Pack what clients need of the state for a round, or (None) of the result.
+
+        Where the server alone can compute it.
         """
         plan = self.plan
         if not plan.server_advances or self.clusters is None:
@@ -633,7 +631,7 @@ class Server:
         if index is None:
             reads = plan.task.result_arrays(plan.config)
         else:
-            reads = build_algorithm(plan).rounds[index - 1].reads
+            reads = task_round(plan, index).reads
         return self.clusters.view(reads).packed
 
 
@@ -644,6 +642,18 @@ def _log_refusal(
 ) -> None:
     """Log what a node refused, or what was refused of it."""
     logger.warning("%s", error, extra=event("refused", by=str(node), kind=kind))
+
+
+def _common_width(widths: Mapping[int, int]) -> int:
+    """The number of features that all clients' tables have."""
+    distinct = set(widths.values())
+    if len(distinct) > 1:
+        listed = ", ".join(f"node {node}: {widths[node]}" for node in sorted(widths))
+        raise RefusalError(
+            f"the clients' tables have different numbers of features ({listed}):"
+            " use the same."
+        )
+    return distinct.pop()
 
 
 def _common_columns(columns: Mapping[int, str], *, allow_unnamed: bool) -> str:

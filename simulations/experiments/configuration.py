@@ -22,8 +22,9 @@ from flwr_dpkmeans import __version__
 from flwr_dpkmeans.algorithms.lookup import NOT_FEDERATED, clusterings
 from flwr_dpkmeans.algorithms.server_points import PRIVATE, is_private
 from flwr_dpkmeans.baselines.central import require_central
+from flwr_dpkmeans.data.bounds.stated_bounds import read_ranges
 from flwr_dpkmeans.data.bundled import BUNDLED
-from flwr_dpkmeans.data.points import Bounds, read_ranges
+from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config
 from flwr_dpkmeans.flower.run_keys import table_of

@@ -32,12 +32,9 @@ from scipy.special import gamma
 from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum, private_sums
 from flwr_dpkmeans.algorithms.budget.noise_kinds import ReleasePart
 from flwr_dpkmeans.algorithms.budget.noise_shares import root_at_least
-from flwr_dpkmeans.algorithms.kmeans_task import (
-    KMeansTask,
-    seed_of,
-    seeded_state,
-    stepped,
-)
+from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask
+from flwr_dpkmeans.algorithms.states.cluster_states import seed_of, seeded_state
+from flwr_dpkmeans.algorithms.states.steps_ahead import stepped
 from flwr_dpkmeans.baselines.pooled import run_kmeans
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kernels.assignment import nearest_centroids

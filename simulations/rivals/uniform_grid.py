@@ -17,7 +17,9 @@ import numpy as np
 from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum, private_sums
 from flwr_dpkmeans.algorithms.budget.noise_kinds import ReleasePart
 from flwr_dpkmeans.algorithms.budget.noise_shares import root_at_least
-from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask, cluster_state, stepped
+from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask
+from flwr_dpkmeans.algorithms.states.cluster_states import cluster_state
+from flwr_dpkmeans.algorithms.states.steps_ahead import stepped
 from flwr_dpkmeans.baselines.pooled import run_kmeans
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.kernels.assignment import nearest_centroids

@@ -23,7 +23,7 @@ from support.protocol_federation import (
 )
 from support.states import with_extras
 
-from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
+from flwr_dpkmeans.algorithms.states.cluster_states import cluster_state
 from flwr_dpkmeans.errors import CohortError, ProtocolError
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.options import read_config

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from support.flat import flat_estimator
 
 from flwr_dpkmeans import FederatedKMeans
-from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
 from flwr_dpkmeans.algorithms.lookup import clusterings
 from flwr_dpkmeans.algorithms.measure import (
     CELL_COUNTS,
@@ -25,6 +24,7 @@ from flwr_dpkmeans.algorithms.measure import (
     Measured,
     read_evaluation,
 )
+from flwr_dpkmeans.algorithms.states.cluster_states import cluster_state
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
 from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.options import read_config

@@ -30,13 +30,13 @@ from flwr_dpkmeans.algorithms.budget.noise_budget import private_sums
 from flwr_dpkmeans.algorithms.feddp.outer_product import outer_product_round
 from flwr_dpkmeans.algorithms.feddp.projected_centers import centers_round, lloyd_rounds
 from flwr_dpkmeans.algorithms.feddp.server_weights import weights_round
-from flwr_dpkmeans.algorithms.kmeans_task import cluster_state, seeded_state
 from flwr_dpkmeans.algorithms.server_points import (
     bounds_from_server,
     derive_server_facts,
     facts_without_server,
     hold_points,
 )
+from flwr_dpkmeans.algorithms.states.cluster_states import cluster_state, seeded_state
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError, RefusalError
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.kernels.outer_products import triangle_size

@@ -37,6 +37,14 @@ from flwr_dpkmeans.privacy.provenance import Provenance
 from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine
 from flwr_dpkmeans.results import page as page_module
 from flwr_dpkmeans.results import picture
+from flwr_dpkmeans.results.cautions.centre_noise import centre_noise
+from flwr_dpkmeans.results.cautions.drowned_columns import drowned_cautions
+from flwr_dpkmeans.results.cautions.sureness import (
+    closeness_cautions,
+    column_cautions,
+    column_shades,
+    unsure_columns,
+)
 from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.results.number_texts import number_text, number_texts
 from flwr_dpkmeans.results.page import (
@@ -49,12 +57,6 @@ from flwr_dpkmeans.results.page import (
 )
 from flwr_dpkmeans.results.profile import profile
 from flwr_dpkmeans.results.run_result import RunResult
-from flwr_dpkmeans.results.sureness import (
-    closeness_cautions,
-    column_cautions,
-    column_shades,
-    unsure_columns,
-)
 from flwr_dpkmeans.results.writer import result_files
 from flwr_dpkmeans.sums.draft import draft_plan
 
@@ -431,15 +433,15 @@ def test_noise_of_a_centre_by_hand() -> None:
     """
     model = result_of().model
     expected = 5.0 * math.sqrt(3.0) / np.array([500.0, 29.0, 1200.0])
-    assert model.centre_noise() == pytest.approx(expected)
+    assert centre_noise(model) == pytest.approx(expected)
     counts = line_of("counts", 10.0)
     residuals = replace(
         model, privacy=report_with(line_of("residual_sums", 5.0), counts)
     )
-    assert residuals.centre_noise() is None
-    assert residuals.centre_noise(0.5) == pytest.approx(0.5 * expected)
+    assert centre_noise(residuals) is None
+    assert centre_noise(residuals, 0.5) == pytest.approx(0.5 * expected)
     own = np.array([0.25, 0.5, 0.125])
-    assert residuals.centre_noise(own) == pytest.approx(own * expected)
+    assert centre_noise(residuals, own) == pytest.approx(own * expected)
     laplace = replace(
         model,
         privacy=report_with(
@@ -448,22 +450,22 @@ def test_noise_of_a_centre_by_hand() -> None:
     )
     lengths = np.linalg.norm(model.scaled, axis=1)
     both = np.sqrt(50.0 * 3.0 + 200.0 * lengths**2) / np.array([500.0, 29.0, 1200.0])
-    assert laplace.centre_noise() == pytest.approx(both)
-    assert replace(model, privacy=report_with(counts)).centre_noise() is None
+    assert centre_noise(laplace) == pytest.approx(both)
+    assert centre_noise(replace(model, privacy=report_with(counts))) is None
     little = replace(
         model,
         privacy=report_with(line_of("relative_sums", 0.5), counts),
         counts=np.array([1.5, 0.5, 0.0]),
     )
     fewer = replace(model, scaled=model.scaled[:2], counts=model.counts[:2])
-    assert fewer.centre_noise() == pytest.approx(expected[:2])
-    assert little.centre_noise() == pytest.approx(
+    assert centre_noise(fewer) == pytest.approx(expected[:2])
+    assert centre_noise(little) == pytest.approx(
         0.5 * math.sqrt(3.0) / np.array([1.5, 1.0, 1.0])
     )
-    assert replace(model, counts=np.full(3, 1e9)).centre_noise() == pytest.approx(
+    assert centre_noise(replace(model, counts=np.full(3, 1e9))) == pytest.approx(
         math.sqrt(3.0) * 2.0**-16
     )
-    assert replace(model, counts=np.full(3, -5.0)).centre_noise() == pytest.approx(
+    assert centre_noise(replace(model, counts=np.full(3, -5.0))) == pytest.approx(
         2.0 * math.sqrt(3.0)
     )
 
@@ -477,11 +479,14 @@ def test_centroids_within_64_steps_of_the_grid_are_told_coarsely(
     model = result_of().model
     scaled = np.full(model.scaled.shape, 0.25)
     scaled[1, 2] += steps / 65536.0
-    found = replace(model, scaled=scaled).drowned()
+    found = drowned_cautions(replace(model, scaled=scaled))
     assert [
         f"lie within {steps} of the 131,072 steps" in sentence for sentence in found
     ] == [True] * warns
-    assert replace(model, scaled=scaled[:1], counts=model.counts[:1]).drowned() == ()
+    assert (
+        drowned_cautions(replace(model, scaled=scaled[:1], counts=model.counts[:1]))
+        == ()
+    )
 
 
 def test_bounds_ten_thousand_times_too_wide_are_warned_of() -> None:
@@ -549,12 +554,16 @@ def test_columns_in_which_noise_is_a_quarter_of_what_they_hold_are_named_once_ev
         (99.0, 1),
         (29.0, 0),
     ):  # 50 over the count is above 0.5; the last is faint
-        found = replace(model, counts=np.array([500.0, least, 1200.0])).drowned()
+        found = drowned_cautions(
+            replace(model, counts=np.array([500.0, least, 1200.0]))
+        )
         assert [sentence[:45] for sentence in found] == [
             "Noise moves a centre in columns 'a', 'b', 'c'"
         ] * expected
     assert (
-        replace(model, privacy=report_with(line_of("residual_sums", 50.0))).drowned()
+        drowned_cautions(
+            replace(model, privacy=report_with(line_of("residual_sums", 50.0)))
+        )
         == ()
     )
     generator = np.random.default_rng(0)

@@ -20,7 +20,7 @@ from support.flat import flat_estimator
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.__main__ import main
-from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
+from flwr_dpkmeans.algorithms.states.cluster_states import cluster_state
 from flwr_dpkmeans.cli import plan_command
 from flwr_dpkmeans.cli.plan_options import PlanOptions
 from flwr_dpkmeans.data.points import Bounds

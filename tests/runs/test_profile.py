@@ -24,7 +24,8 @@ from flwr.app import Context, Message, RecordDict
 from support.engines import join_ray
 
 from flwr_dpkmeans import FederatedKMeans
-from flwr_dpkmeans.data.files.reader import open_table, whole_frame
+from flwr_dpkmeans.data.files.reader import open_table
+from flwr_dpkmeans.data.files.whole_tables import whole_frame
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.flower.client.node_table import load_client
 from flwr_dpkmeans.flower.client_app import client_app
@@ -420,7 +421,8 @@ def table():
     frame = pd.DataFrame({"x0": points[:, 0], "x1": points[:, 1], "note": ["a"] * 300})
     if kind not in (".csv", ".parquet"):
         return frame
-    from flwr_dpkmeans.data.files.reader import open_table, whole_frame
+    from flwr_dpkmeans.data.files.reader import open_table
+    from flwr_dpkmeans.data.files.whole_tables import whole_frame
 
     file = folder / f"rows{kind}"
     frame.to_csv(file, index=False) if kind == ".csv" else frame.to_parquet(file)

@@ -22,7 +22,7 @@ import pytest
 from support.results import report_of, result_of
 
 from flwr_dpkmeans.algorithms.measure import COST_CURVE
-from flwr_dpkmeans.algorithms.proxy_plan import RADIUS
+from flwr_dpkmeans.algorithms.proxy.entries import RADIUS
 from flwr_dpkmeans.algorithms.server_points import squared_unit
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.flower.kmeans_client import DESCRIBE, KMeansClient

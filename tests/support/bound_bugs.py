@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import proxy_plan, proxy_rounds
 from flwr_dpkmeans.algorithms.feddp import (
     centred_rows,
     outer_product,
@@ -23,6 +22,8 @@ from flwr_dpkmeans.algorithms.lloyd_family import (
     packed,
 )
 from flwr_dpkmeans.algorithms.lloyd_family.fastlloyd import FastLloydTask
+from flwr_dpkmeans.algorithms.proxy import look, setting
+from flwr_dpkmeans.algorithms.proxy.setting import Setting
 from flwr_dpkmeans.kernels import (
     clipping,
     cluster_sums,
@@ -72,18 +73,18 @@ def rows_in_two_bins_of_distance(patch: pytest.MonkeyPatch) -> None:
 
     a row counts in its own bin and in the next.
     """
-    counted = proxy_rounds.numerics.distance_counts
+    counted = look.distance_counts
 
     def twice(points: Array, centre: Array) -> Array:
         counts = counted(points, centre)
         return counts + np.roll(counts, 1)
 
-    patch.setattr(proxy_rounds.numerics, "distance_counts", twice)
+    patch.setattr(look, "distance_counts", twice)
 
 
 def shares_of_distances_not_divided_by_rows(patch: pytest.MonkeyPatch) -> None:
     """At client level: the histogram of all rows as it is, not a mean that is clipped."""
-    sent = proxy_plan.Setting.sent
+    sent = Setting.sent
 
     def unclipped(setting: Any, arrays: Any, n_rows: int, parts: Any) -> Any:
         found = sent(setting, arrays, n_rows, parts)
@@ -92,7 +93,7 @@ def shares_of_distances_not_divided_by_rows(patch: pytest.MonkeyPatch) -> None:
             for array, own, part in zip(arrays, found, parts, strict=True)
         ]
 
-    patch.setattr(proxy_plan.Setting, "sent", unclipped)
+    patch.setattr(Setting, "sent", unclipped)
 
 
 def no_radius_in_the_second_round(patch: pytest.MonkeyPatch) -> None:
@@ -113,7 +114,7 @@ def no_radius_in_the_second_round(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_clip_of_a_client(patch: pytest.MonkeyPatch) -> None:
-    for module in (outer_product, server_weights, proxy_plan):
+    for module in (outer_product, server_weights, setting):
         patch.setattr(
             module, "clip_vector", lambda vector, *_, **__: grid.toward_zero(vector)
         )
@@ -155,7 +156,7 @@ def rounded_away_from_zero(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_slack_for_the_rounded_triangle(patch: pytest.MonkeyPatch) -> None:
-    for module in (outer_product, proxy_plan):
+    for module in (outer_product, setting):
         patch.setattr(module, "outer_product_rounding", lambda _: 0.0)
 
 

@@ -27,7 +27,7 @@ from flwr_dpkmeans.secagg.messages import (
     SumRequest,
     UnmaskRequest,
 )
-from flwr_dpkmeans.secagg.messages.packing import (
+from flwr_dpkmeans.secagg.messages.packed_parts import (
     MAX_BOXES,
     pack_boxes,
     unpack_boxes,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
+from flwr_dpkmeans.algorithms.states.cluster_states import cluster_state
 from flwr_dpkmeans.sums.round import State
 
 

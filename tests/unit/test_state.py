@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from support.states import with_extras
 
-from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
+from flwr_dpkmeans.algorithms.states.cluster_states import cluster_state
 from flwr_dpkmeans.errors import PlanError, ProtocolError
 from flwr_dpkmeans.sums.round import PrivateSum, State
 from flwr_dpkmeans.sums.wire.packed_state import unpack_state

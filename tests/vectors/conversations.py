@@ -198,12 +198,13 @@ class Interview:
         records = self.grid.contexts[self.node].state.config_records
         return {name: dict(record) for name, record in records.items()}
 
-    def ask(self, message: Json) -> Json:
-        """The reply to one message."""
+    def ask(self, message: Json, age: float = 0.0) -> Json:
+        """The reply to one message, which was made so many seconds ago."""
         is_last = header_stage(message) == "finish"
         kind = "evaluate" if is_last else "train"
         with self.grid.running(), drawn_from(lambda: self.entropy):
             request = Message(content_of(message), self.node, kind)
+            request.metadata.__dict__["_created_at"] -= age
             (reply,) = self.grid.send_and_receive([request])
         assert not reply.has_error()
         return stored_content(reply.content)
@@ -218,10 +219,10 @@ class Interview:
         reply = without_release(self.ask(step["request"]))
         assert reply == step["reply"]
 
-    def require_refused(self, message: Json) -> Json:
+    def require_refused(self, message: Json, age: float = 0.0) -> Json:
         """A refusal, and nothing but it; the client draws nothing that counts."""
         n_drawn = Counter(self.entropy.n_drawn)
-        reply = self.ask(message)
+        reply = self.ask(message, age)
         assert set(reply["fields"]) == {"header"}, reply
         assert reply["vector"] is None
         header = header_of(reply)

@@ -52,7 +52,7 @@ FASTLLOYD = {
     "max_iter": 3,
     "noise": "seeded",
     "epsilon": 8.0,
-    "min_clients": 4,
+    "min_clients": 3,
     "n_examples": sum(SIZES),
 }
 

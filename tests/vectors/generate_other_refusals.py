@@ -43,9 +43,10 @@ from generate_refusals import (
     stored,
     top,
     vector_cases,
+    with_numbers,
 )
 
-from flwr_dpkmeans.secagg.messages.packing import unpack_boxes, unpack_nodes
+from flwr_dpkmeans.secagg.messages.packed_parts import unpack_boxes, unpack_nodes
 
 ASTRAY = "a state that goes astray"
 CHOSEN = "a plan that does not follow from what was released"
@@ -245,7 +246,7 @@ def share_cases() -> Changed:
     entries = sorted(members.items())
     swapped = [entries[1], entries[0], *entries[2:]]
     others = {node: key for node, key in members.items() if node != NODE}
-    three = {node: key for node, key in members.items() if node in (NODE, PEER, 5)}
+    two = {node: key for node, key in members.items() if node in (NODE, PEER)}
     whole = roster(members)
     cases = [
         case("no roster", few, roster=None),
@@ -254,7 +255,7 @@ def share_cases() -> Changed:
         case("an unsorted roster", "a client twice", roster=roster_bytes(swapped)),
         case("the own node is missing", played, roster=roster(others)),
         case("another own key", played, roster=roster(members | {NODE: ANOTHER_KEY})),
-        case("a roster of three", few, roster=roster(three)),
+        case("a roster of two", few, roster=roster(two)),
         case(
             "one key of two nodes",
             "a server that knows the masks of others",
@@ -381,6 +382,12 @@ def unmasked_sum_cases() -> Changed:
             roster=roster(members_at(kind, 1)),
         ),
         headed(kind, "the round again", "a pair twice", round=1),
+        case(
+            "a retry that is not smaller",
+            "two vectors under the masks of one cohort",
+            header=with_numbers(kind, 1, 1),
+            vector=None,
+        ),
         headed(kind, "another release", ASTRAY, release_round=2),
         headed(kind, "a release of a retry", ASTRAY, release_attempt=1),
         headed(kind, "an early end", "a result that is none", stage="finish"),

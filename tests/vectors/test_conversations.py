@@ -23,7 +23,9 @@ from conversations import (
     Json,
     mutated,
     read_json,
+    without_release,
 )
+from flwr.app import ConfigRecord, RecordDict
 from second_client.client import Ledger, SecondClient
 from second_client.flower_app import SecondApp
 
@@ -38,9 +40,11 @@ from flwr_dpkmeans.node.settings import NodeSettings
 class PackageInterview(Interview):
     """The package's client."""
 
-    def __init__(self, conversation: Json, folder: Path) -> None:
+    def __init__(
+        self, conversation: Json, folder: Path, ledger: MemoryLedger | None = None
+    ) -> None:
         client = KMeansClient(np.array(conversation["rows"]))
-        self.ledger = MemoryLedger()
+        self.ledger = MemoryLedger() if ledger is None else ledger
         settings = NodeSettings(ClientPolicy(), self.ledger, "rows")
         mod = SecureAggregation(lambda _: settings)
         app = client_app(lambda _: client, mod=mod)
@@ -50,6 +54,16 @@ class PackageInterview(Interview):
     def remembered(self) -> Any:
         """State and ledger."""
         return self.state, self.ledger.entries()
+
+    def put_back(self, remembered: Any) -> None:
+        """Restore an older state, but not the ledger."""
+        state, _ = remembered
+        records = {name: ConfigRecord(record) for name, record in state.items()}
+        self.grid.contexts[self.node].state = RecordDict(records)
+
+    def again(self, folder: Path) -> PackageInterview:
+        """A client without memory, with the same ledger."""
+        return PackageInterview(self.conversation, folder, self.ledger)
 
     def n_charged(self) -> int:
         """Releases in the ledger."""
@@ -71,6 +85,14 @@ class SecondInterview(Interview):
     def remembered(self) -> Any:
         """State and ledger."""
         return self.client.state, self.client.ledger.entries()
+
+    def put_back(self, remembered: Any) -> None:
+        """Restore an older state, but not the ledger."""
+        self.client.state, _ = remembered
+
+    def again(self, folder: Path) -> SecondInterview:
+        """A client without memory, with the same ledger."""
+        return SecondInterview(self.conversation, folder)
 
     def n_charged(self) -> int:
         """Releases in the ledger."""
@@ -139,6 +161,46 @@ def test_a_request_is_refused_at_every_other_time(
         assert interview.remembered() == before
         if index < len(steps):
             interview.require_accepted(steps[index])
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_an_old_state_that_is_put_back_answers_nothing(
+    client: str, tmp_path: Path
+) -> None:
+    interview = CLIENTS[client](read_json("conversation_oblivious"), tmp_path)
+    interview.lead(2)
+    before = interview.remembered()
+    interview.require_accepted(interview.steps[2])
+    charged = interview.n_charged()
+    interview.put_back(before)
+    for step in interview.steps[2:4]:
+        interview.require_refused(step["request"])
+    assert interview.n_charged() == charged
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_run_that_stands_in_the_ledger_is_not_begun_again(
+    client: str, tmp_path: Path
+) -> None:
+    interview = CLIENTS[client](read_json("conversation_oblivious"), tmp_path)
+    interview.lead(2)
+    forgetful = interview.again(tmp_path)
+    forgetful.require_refused(interview.steps[0]["request"])
+    assert forgetful.n_charged() == 1
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_late_request_is_refused(client: str, tmp_path: Path) -> None:
+    interview = CLIENTS[client](read_json("conversation_oblivious"), tmp_path)
+    for step in interview.steps[:-1]:
+        request = mutated(step["request"], {"fields": {"wait": 30.0}})
+        before = interview.remembered()
+        interview.require_refused(request, age=35.0)
+        assert interview.remembered() == before
+        interview.require_accepted(step)
+    # A result is welcome at any time.
+    last = interview.steps[-1]
+    assert without_release(interview.ask(last["request"], age=1e6)) == last["reply"]
 
 
 @pytest.mark.parametrize("name", OTHERS)

@@ -11,6 +11,7 @@ from flwr_dpkmeans.algorithms import kmeans_task
 from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum, private_sums
 from flwr_dpkmeans.algorithms.feddp.projection_state import with_mean_beyond
 from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask
+from flwr_dpkmeans.algorithms.states.cluster_states import seeded_state
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.privacy.released_counts import COUNT_DEVIATIONS
@@ -56,7 +57,7 @@ class OnServerPoints(KMeansTask):
                 else server_points - np.asarray(facts.centre)
             )
             start = np.zeros((self.n_clusters, public.n_features))
-            state = kmeans_task.seeded_state(start, seed, relative)
+            state = seeded_state(start, seed, relative)
             return with_mean_beyond(state, relative, facts)
 
         return Algorithm(self.name, private_sums(public, rounds), initial_state)

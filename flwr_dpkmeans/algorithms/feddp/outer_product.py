@@ -14,7 +14,11 @@ from flwr_dpkmeans.algorithms.feddp.centred_rows import (
 )
 from flwr_dpkmeans.algorithms.feddp.parting import MOVED
 from flwr_dpkmeans.algorithms.feddp.projection_state import MEAN_BEYOND, PROJECTION
-from flwr_dpkmeans.algorithms.kmeans_task import PROJECTED_POINTS, SEED, SERVER_POINTS
+from flwr_dpkmeans.algorithms.states.cluster_states import (
+    PROJECTED_POINTS,
+    SEED,
+    SERVER_POINTS,
+)
 from flwr_dpkmeans.kernels import outer_products
 from flwr_dpkmeans.kernels.clipping import clip_rows
 from flwr_dpkmeans.kernels.grid import round_to_grid

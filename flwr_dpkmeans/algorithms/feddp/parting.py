@@ -11,7 +11,9 @@ import numpy as np
 from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum
 from flwr_dpkmeans.algorithms.feddp.separation import SPACING, connecting_distance
 from flwr_dpkmeans.algorithms.feddp.server_histogram import server_histogram
-from flwr_dpkmeans.algorithms.kmeans_task import SERVER_POINTS, is_near, is_table
+from flwr_dpkmeans.algorithms.states.cluster_states import SERVER_POINTS
+from flwr_dpkmeans.algorithms.states.state_arrays import is_table
+from flwr_dpkmeans.algorithms.states.state_geometry import is_near
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kernels.block_sums import in_blocks
 from flwr_dpkmeans.kernels.grid import GRID, is_on_grid, round_to_grid

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms import kmeans_task
 from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum
 from flwr_dpkmeans.algorithms.budget.noise_shares import shared
 from flwr_dpkmeans.algorithms.feddp.centred_rows import with_parts
@@ -19,7 +18,8 @@ from flwr_dpkmeans.algorithms.feddp.projection_state import (
     has_exact_projection,
 )
 from flwr_dpkmeans.algorithms.feddp.shares import budget_shares
-from flwr_dpkmeans.algorithms.kmeans_task import PROJECTED_CENTERS
+from flwr_dpkmeans.algorithms.states.cluster_states import PROJECTED_CENTERS
+from flwr_dpkmeans.algorithms.states.steps_ahead import stepped
 from flwr_dpkmeans.kernels.grid import LabelArray
 from flwr_dpkmeans.kernels.projected_labels import clear_labels, nearest_projected
 from flwr_dpkmeans.privacy.release import ReleasedSum
@@ -122,7 +122,7 @@ def lloyd_rounds(
             facts,
             public.noise_factor,
         )
-        after = kmeans_task.stepped(state, centroids, counts)
+        after = stepped(state, centroids, counts)
         return with_deviations(
             public,
             facts,

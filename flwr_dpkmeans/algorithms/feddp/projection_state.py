@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms import kmeans_task
+from flwr_dpkmeans.algorithms.states.state_arrays import is_table
+from flwr_dpkmeans.algorithms.states.state_geometry import is_near, is_projection
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerFacts
 from flwr_dpkmeans.sums.round import Array, State
@@ -44,9 +45,5 @@ def has_exact_projection(
         or not 1 <= projection.shape[1] <= min(k, d)
     ):
         return False
-    shaped = kmeans_task.is_table(table, most_rows, projection.shape[1])
-    return (
-        shaped
-        and kmeans_task.is_projection(projection)
-        and kmeans_task.is_near(table, d)
-    )
+    shaped = is_table(table, most_rows, projection.shape[1])
+    return shaped and is_projection(projection) and is_near(table, d)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms import kmeans_task
 from flwr_dpkmeans.algorithms.budget.noise_budget import private_sums
 from flwr_dpkmeans.algorithms.budget.noise_kinds import (
     SCHEDULES,
@@ -20,6 +19,7 @@ from flwr_dpkmeans.algorithms.feddp.on_server_points import OnServerPoints
 from flwr_dpkmeans.algorithms.feddp.projected_centers import lloyd_rounds
 from flwr_dpkmeans.algorithms.feddp.projection_state import with_mean_beyond
 from flwr_dpkmeans.algorithms.feddp.shares import clip_bound
+from flwr_dpkmeans.algorithms.states.cluster_states import seeded_state
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kmeans.folding import truncate
@@ -107,7 +107,7 @@ class PublicStartTask(OnServerPoints):
             )
             start = round_to_grid(truncate(self.start(public, seed, points)))
             relative = points - np.asarray(facts.centre)
-            state = kmeans_task.seeded_state(start, seed)
+            state = seeded_state(start, seed)
             return with_mean_beyond(state, relative, facts)
 
         return Algorithm(self.name, private_sums(public, planned), initial_state)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms import kmeans_task
 from flwr_dpkmeans.algorithms.budget.count_norms import count_norm, count_order
 from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum
 from flwr_dpkmeans.algorithms.budget.noise_kinds import ReleasePart
@@ -20,8 +19,12 @@ from flwr_dpkmeans.algorithms.feddp.projection_state import (
     PROJECTION,
     has_exact_projection,
 )
-from flwr_dpkmeans.algorithms.kmeans_task import PROJECTED_CENTERS, PROJECTED_POINTS
 from flwr_dpkmeans.algorithms.measure import COST_CURVE
+from flwr_dpkmeans.algorithms.states.cluster_states import (
+    PROJECTED_CENTERS,
+    PROJECTED_POINTS,
+    seed_of,
+)
 from flwr_dpkmeans.kernels.block_sums import in_blocks
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kernels.projected_labels import nearest_projected
@@ -103,7 +106,7 @@ def weights_round(
             config,
             state[PROJECTED_POINTS],
             weights,
-            kmeans_task.seed_of(state),
+            seed_of(state),
         )
         # In the space of the data: the best guess before step 3.
         lifted = moved_back(centers @ state[PROJECTION].T, state)

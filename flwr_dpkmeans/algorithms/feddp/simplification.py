@@ -10,7 +10,7 @@ import numpy as np
 from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum
 from flwr_dpkmeans.algorithms.budget.noise_shares import shared
 from flwr_dpkmeans.algorithms.feddp.server_histogram import server_histogram
-from flwr_dpkmeans.algorithms.kmeans_task import PROJECTED_POINTS, seed_of
+from flwr_dpkmeans.algorithms.states.cluster_states import PROJECTED_POINTS, seed_of
 from flwr_dpkmeans.privacy.release import ReleasedSum
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerFacts

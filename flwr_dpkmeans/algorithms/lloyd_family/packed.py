@@ -17,10 +17,10 @@ from flwr_dpkmeans.algorithms.kmeans_task import (
     CENTRE_DEVIATION,
     MAX_ITERATIONS,
     KMeansTask,
-    cluster_state,
-    stepped,
 )
 from flwr_dpkmeans.algorithms.lloyd_family.count_sensitivities import counts_sensitivity
+from flwr_dpkmeans.algorithms.states.cluster_states import cluster_state
+from flwr_dpkmeans.algorithms.states.steps_ahead import stepped
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kmeans.centre_errors.cut_rows import dropped_rows
 from flwr_dpkmeans.kmeans.centre_errors.intervals import on_grid

@@ -23,8 +23,8 @@ from flwr_dpkmeans.data.doubts.doubtful_columns import (
     is_identifier_name,
     sentences_about,
 )
-from flwr_dpkmeans.data.points import column_labels
 from flwr_dpkmeans.data.schema import Schema
+from flwr_dpkmeans.data.table_labels import column_labels
 
 _MOST_CELLS = 20_000
 """Of each table's column that are looked at for persons."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from flwr.app import ConfigRecord, Context
 
-from flwr_dpkmeans.data.files.reader import is_clustered, source_files
+from flwr_dpkmeans.data.files.sources import is_clustered, source_files
 from flwr_dpkmeans.data.rows import Store
 from flwr_dpkmeans.data.tables import Layout
 from flwr_dpkmeans.flower.client.result_folders import HOME_FOLDER

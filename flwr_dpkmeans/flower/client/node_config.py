@@ -9,7 +9,7 @@ from typing import Any
 
 from flwr.app import Context
 
-from flwr_dpkmeans.data.files.reader import is_clustered
+from flwr_dpkmeans.data.files.sources import is_clustered
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.client import ray_nodes
 from flwr_dpkmeans.flower.client.result_folders import HOME_FOLDER, output_folder

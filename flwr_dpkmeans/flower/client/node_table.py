@@ -10,7 +10,8 @@ from typing import Any
 from flwr.app import Context
 
 from flwr_dpkmeans.data.files.dialect import Dialect
-from flwr_dpkmeans.data.files.reader import is_clustered, whole_frame
+from flwr_dpkmeans.data.files.sources import is_clustered
+from flwr_dpkmeans.data.files.whole_tables import whole_frame
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.data.tables import Layout, load_stated
 from flwr_dpkmeans.flower.client.cached_rows import cache_of, say_if_changed

@@ -12,7 +12,8 @@ from flwr.app import Context
 from flwr_dpkmeans.algorithms.lookup import algorithm_entry
 from flwr_dpkmeans.data.bundled import BUNDLED, as_classes, load_source_once
 from flwr_dpkmeans.data.files.dialect import Dialect
-from flwr_dpkmeans.data.files.reader import open_table, whole_frame
+from flwr_dpkmeans.data.files.reader import open_table
+from flwr_dpkmeans.data.files.whole_tables import whole_frame
 from flwr_dpkmeans.data.partition import (
     MIXTURE,
     MixtureClients,

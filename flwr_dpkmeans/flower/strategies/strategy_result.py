@@ -41,7 +41,7 @@ def result_type(dtype: np.dtype[Any], keeps_whole: bool) -> str:
 
 
 def step_metrics(step: Step) -> MetricRecord:
-    """Make the metrics that Flower keeps of a step."""
+    """Metrics of one aggregation, as the result of a strategy lists them."""
     metrics: dict[str, Any] = {
         "epsilon": step.epsilon,
         "n-clients": step.n_clients,

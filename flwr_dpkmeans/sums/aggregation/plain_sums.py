@@ -11,8 +11,9 @@ from flwr_dpkmeans.secagg.ring import AggregateVector
 
 @dataclass(frozen=True)
 class Plain(Party):
-    """A client without masks, for experiments with many virtual ones: whoever runs this
-    sees every vector.
+    """A client without masks, for experiments with many virtual ones.
+
+    Whoever runs this sees every vector.
     """
 
     @property

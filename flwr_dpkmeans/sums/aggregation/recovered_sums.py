@@ -39,9 +39,11 @@ class Recovered(Repeated):
     trips = 2
 
     def party(self, plan: Plan, start: PartyStart) -> Party:
+        """See `Repeated.party`; masks are always there."""
         return Recover(**start, slots=plan.slots)
 
     def session(self, agreed: Plan, roster: Roster, limits: SessionLimits) -> Session:
+        """See `Repeated.session`."""
         # A node executes no session.
         from flwr_dpkmeans.sums.aggregation.server_sessions import RecoverSession
 
@@ -67,6 +69,7 @@ class Recovered(Repeated):
         _ = plan.slots
 
     def assumptions(self, plan: Plan) -> tuple[str, ...]:
+        """Say how many may collude or fall silent, and what neighbours hold."""
         n_clients = plan.n_clients
         max_silent = plan.max_silent
         graph = recovery_graph(n_clients, max_silent)

@@ -72,16 +72,19 @@ class Repeated:
         return PlainSession(roster, **limits)
 
     def usual_max_silent(self, n_clients: int) -> int:
-        """t where nobody sets it: 0 where all pairs mask, as repeating costs budget;
-        else what sparse graphs bear.
+        """Choose t where nobody sets it.
+
+        0 where all pairs mask, as repeating costs budget; else what sparse graphs bear.
         """
         if n_clients <= ALL_PAIRS_UP_TO:
             return 0
         return min(_SPARSE_MAX_SILENT, n_clients // 10)
 
     def shares(self, plan: Plan, n_clients: int, n_sharers: int | None) -> Shares:
-        """Who adds noise shares, where so many are asked of those that shared keys
-        (None: all); none of them is lost, as a sum without one is not opened.
+        """Say who adds noise shares, where so many are asked of those that shared keys.
+
+        None of the sharers: all of the plan. No share is lost, as a sum without one is
+        not opened.
         """
         return Shares(n_clients, plan.max_silent)
 
@@ -93,7 +96,8 @@ class Repeated:
         return ()
 
     def bytes_besides(self, plan: Plan, n_aggregations: int) -> tuple[int, int]:
-        """What one client receives and sends besides vectors, keys and results, where
-        nobody falls silent.
+        """Count a client's bytes besides vectors, keys and results, received and sent.
+
+        Where nobody falls silent.
         """
         return 0, 0

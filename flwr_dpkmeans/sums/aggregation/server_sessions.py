@@ -9,8 +9,9 @@ __all__ = ["PlainSession", "RecoverSession", "RetrySession", "Session"]
 
 
 class PlainSession(RetrySession):
-    """The server's side without masks: no key author hides anything from it, whatever
-    the trust model says.
+    """The server's side of sums without masks.
+
+    It adds up, and no key author hides anything from it, whatever the trust model says.
     """
 
     def authors(self) -> frozenset[int]:

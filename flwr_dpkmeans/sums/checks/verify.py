@@ -10,17 +10,18 @@ from functools import lru_cache
 from flwr_dpkmeans.errors import (
     ProtocolError,
 )
-from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.build import task_round
 from flwr_dpkmeans.sums.draft import redraft_plan
 from flwr_dpkmeans.sums.outcome import Discoveries
-from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.plan import LAST_PRELIMINARY_ROUND, Plan
 from flwr_dpkmeans.sums.round import State
 
 
 @lru_cache(maxsize=4)
 def verify_plan(plan: Plan) -> None:
-    """Rebuild a received plan from its configuration; one whose numbers do not follow
-    is a `ProtocolError`.
+    """Rebuild a received plan from its configuration.
+
+    One whose numbers do not follow is a `ProtocolError`.
 
     Differences in the last digits are accepted; the plan's own numbers are then used by
     everybody. Virtual clients of one process share the answer.
@@ -132,8 +133,9 @@ def _unlike_fields(plan: Plan, other: Plan) -> set[str]:
 
 
 def _agree(mine: object, theirs: object) -> bool:
-    """Whether two values agree up to the last digits of their numbers, in which another
-    machine's pow may differ.
+    """Tell whether two values agree up to the last digits of their numbers.
+
+    In these another machine's pow may differ.
     """
     if mine == theirs:
         return True
@@ -162,14 +164,15 @@ def require_next(
     begun: bool,
     released: int | None,
 ) -> None:
-    """Accept no later plan but the one that follows from the plan in force and from
-    what was discovered.
+    """Accept no later plan but the one that follows.
+
+    From the plan in force, and from what was discovered.
 
     Only what plans are drafted from is compared: the rest follows, as `verify_plan`
     sees. `released` is the round that was released with it; a run has `begun` once a
     vector was asked for.
     """
-    is_counted = released == 0
+    is_counted = released == LAST_PRELIMINARY_ROUND
     if is_counted and discoveries.n_examples not in (None, later.n_examples):
         raise ProtocolError(
             f"the final plan has N = {later.n_examples}, but the private count released"
@@ -217,7 +220,7 @@ def require_server_state(
     """
     step = None
     if index <= plan.last_round:
-        step = build_algorithm(plan).rounds[index - 1]
+        step = task_round(plan, index)
     if not plan.task.admits(plan, step, state):
         raise ProtocolError(
             f"the server's state for round {index} does not fit the plan: stop the run."

@@ -6,12 +6,12 @@ from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.secagg import messages
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums.client.memory import Memory
-from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.plan import LAST_PRELIMINARY_ROUND, Plan
 
 
 def require_no_plan_is_due(plan: Plan, released: int | None) -> None:
     """Refuse a request without a plan where the one in force waits for a later one."""
-    if released == 0:
+    if released == LAST_PRELIMINARY_ROUND:
         raise ProtocolError(
             "the last preliminary sum was released, but no final plan came: stop the"
             " run."
@@ -24,8 +24,9 @@ def require_no_plan_is_due(plan: Plan, released: int | None) -> None:
 
 
 def require_planned(plan: Plan, message: messages.SumRequest) -> None:
-    """Hold a request against what the plan priced: so many attempts, and a cohort that
-    is not larger.
+    """Hold a request against what the plan priced.
+
+    So many attempts, and a cohort that is not larger.
     """
     if message.attempt > plan.settings.max_retries:
         raise ProtocolError(
@@ -57,8 +58,9 @@ def require_following(
 
 
 def require_size(plan: Plan, roster: Roster) -> None:
-    """Refuse a roster that is larger than the plan's cohort, as shares of the noise
-    would be smaller than was priced.
+    """Refuse a roster that is larger than the plan's cohort.
+
+    Shares of the noise would be smaller than was priced.
     """
     if len(roster.members) > plan.n_clients:
         raise ProtocolError(

@@ -66,8 +66,9 @@ class KeysReply:
 
     @property
     def credential(self) -> Credential | None:
-        """What the node signed, for the other clients; a malformed one is a
-        `ProtocolError`.
+        """What the node signed, for the other clients.
+
+        A malformed one is a `ProtocolError`.
         """
         if not self.identity and not self.signature:
             return None

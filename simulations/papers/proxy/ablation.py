@@ -19,7 +19,7 @@ from typing import Any
 
 from rich.table import Table
 
-from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions
+from flwr_dpkmeans.algorithms.proxy.proxy_options import ProxyOptions
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
 from simulations.commands import (
     encoded_tables,

@@ -15,9 +15,9 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import proxy_rounds
 from flwr_dpkmeans.algorithms.lookup import clusterings
-from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions
+from flwr_dpkmeans.algorithms.proxy.proxy_lloyd import build
+from flwr_dpkmeans.algorithms.proxy.proxy_options import ProxyOptions
 from flwr_dpkmeans.data.partition import MIXTURE_BOUNDS
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kmeans.cost import cost_per_point
@@ -279,7 +279,7 @@ def run_job(job: Job) -> list[float]:
         algorithm = public.config.task.build(public)
     else:
         variant = VARIANTS[job.variant]
-        algorithm, zeroed = proxy_rounds.build(public, variant.options), variant.zeroed
+        algorithm, zeroed = build(public, variant.options), variant.zeroed
     return [
         cost_per_point(
             points, play(algorithm, points, seed, zeroed)[-1].after.centroids

@@ -17,16 +17,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import proxy_rounds
-from flwr_dpkmeans.algorithms.proxy_plan import (
+from flwr_dpkmeans.algorithms.proxy.entries import (
     AXES,
     CENTRE,
     PROXIES,
     PROXY_RADIUS,
     RADIUS,
     SPREAD,
-    ProxyOptions,
 )
+from flwr_dpkmeans.algorithms.proxy.proxy_lloyd import build
+from flwr_dpkmeans.algorithms.proxy.proxy_options import ProxyOptions
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kernels.triangles import symmetric_from_triangle
@@ -115,7 +115,7 @@ def draw_start(epsilon: float, seed: int) -> bytes:
     """
     points = blobs()
     played = play(
-        proxy_rounds.build(public_of(points, _N_CLUSTERS, "proxy_lloyd", epsilon)),
+        build(public_of(points, _N_CLUSTERS, "proxy_lloyd", epsilon)),
         points,
         seed,
     )
@@ -175,7 +175,7 @@ def draw_passes(epsilon: float, seed: int) -> bytes:
     """
     points, means = wide_blobs()
     public = public_of(points, _WIDE_CLUSTERS, "proxy_lloyd", epsilon)
-    played = play(proxy_rounds.build(public), points, seed)
+    played = play(build(public), points, seed)
     passes = [step for step in played if step.name.startswith("proxies")]
     extras = passes[0].before.extras
     shown, optimum, fitted = (

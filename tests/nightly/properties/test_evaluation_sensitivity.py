@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
+from flwr_dpkmeans.algorithms.states.cluster_states import cluster_state
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.secagg.ring import encode

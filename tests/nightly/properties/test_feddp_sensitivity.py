@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
+from flwr_dpkmeans.algorithms.states.cluster_states import cluster_state
 from flwr_dpkmeans.errors import DPKMeansError, ProtocolError
 from flwr_dpkmeans.kernels.clipping import clip_rows
 from flwr_dpkmeans.kernels.outer_products import outer_product_triangle

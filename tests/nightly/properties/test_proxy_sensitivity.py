@@ -21,7 +21,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.kmeans_task import PROJECTED_CENTERS, SEED, cluster_state
+from flwr_dpkmeans.algorithms.states.cluster_states import (
+    PROJECTED_CENTERS,
+    SEED,
+    cluster_state,
+)
 from flwr_dpkmeans.errors import DPKMeansError, ProtocolError
 from flwr_dpkmeans.kernels.clipping import clip_rows
 from flwr_dpkmeans.options import parse_config

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from flwr_dpkmeans.algorithms import proxy_rounds
-from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions
+from flwr_dpkmeans.algorithms.proxy.proxy_lloyd import build
+from flwr_dpkmeans.algorithms.proxy.proxy_options import ProxyOptions
 from flwr_dpkmeans.kmeans.cost import cost_per_point
 from simulations.papers.fastlloyd.utility import load_scaled
 from simulations.papers.proxy import ablation
@@ -231,7 +231,7 @@ def test_the_runner_reaches_the_optimum_without_noise_to_speak_of() -> None:
 
 def test_the_runner_adds_the_noise_of_the_blocks() -> None:
     points = points_of(IRIS)
-    algorithm = proxy_rounds.build(public_of(points, 3, "proxy_lloyd", 1.0))
+    algorithm = build(public_of(points, 3, "proxy_lloyd", 1.0))
     first = algorithm.rounds[0]
     algorithm = replace(algorithm, rounds=(first,))
     exact = first.statistic(points, algorithm.initial_state(0))[1][0]
@@ -248,9 +248,7 @@ def test_the_runner_adds_the_noise_of_the_blocks() -> None:
 
 def test_zeroed_releases_leave_the_prior() -> None:
     points, variant = points_of(IRIS), VARIANTS["no ellipsoid"]
-    algorithm = proxy_rounds.build(
-        public_of(points, 3, "proxy_lloyd", 1.0), variant.options
-    )
+    algorithm = build(public_of(points, 3, "proxy_lloyd", 1.0), variant.options)
     for seed in range(6):
         played = play(algorithm, points, seed, variant.zeroed)
         assert not played[0].after.extras["centre"].any()

@@ -15,22 +15,20 @@ from flwr_dpkmeans.algorithms.feddp.projection_state import (
     PROJECTION,
     has_exact_projection,
 )
-from flwr_dpkmeans.algorithms.kmeans_task import (
-    PROJECTED_CENTERS,
-    has_exact_centroids,
-)
-from flwr_dpkmeans.algorithms.proxy_plan import AXES as PROXY_AXES
-from flwr_dpkmeans.algorithms.proxy_plan import (
+from flwr_dpkmeans.algorithms.proxy.entries import AXES as PROXY_AXES
+from flwr_dpkmeans.algorithms.proxy.entries import (
     CENTRE,
     CLIP,
     PROXIES,
     PROXY_RADIUS,
     RADIUS,
     SPREAD,
-    ProxyOptions,
-    ProxyPlan,
-    Setting,
 )
+from flwr_dpkmeans.algorithms.proxy.proxy_options import ProxyOptions
+from flwr_dpkmeans.algorithms.proxy.proxy_plan import ProxyPlan
+from flwr_dpkmeans.algorithms.proxy.setting import Setting
+from flwr_dpkmeans.algorithms.states.cluster_states import PROJECTED_CENTERS
+from flwr_dpkmeans.algorithms.states.state_arrays import has_exact_centroids
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.sums.checks.verify import verify_plan

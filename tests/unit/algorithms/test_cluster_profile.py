@@ -20,7 +20,7 @@ from flwr_dpkmeans.algorithms.cluster_profile import (
     profile_shapes,
     read_profile,
 )
-from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
+from flwr_dpkmeans.algorithms.states.cluster_states import cluster_state
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
 from flwr_dpkmeans.options import flat_options, read_config, schema_settings
 from flwr_dpkmeans.privacy.report import PROFILE_ROUND

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
 from flwr_dpkmeans.algorithms.measure import (
     CELL_COUNTS,
     CLIPPED_COST,
@@ -20,6 +19,7 @@ from flwr_dpkmeans.algorithms.measure import (
     evaluation_blocks,
     result_extras,
 )
+from flwr_dpkmeans.algorithms.states.cluster_states import cluster_state
 from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.config import RunConfig

@@ -31,7 +31,7 @@ from flwr_dpkmeans.algorithms.feddp.simplification import (
     least_rows,
     simplify_steps,
 )
-from flwr_dpkmeans.algorithms.kmeans_task import (
+from flwr_dpkmeans.algorithms.states.cluster_states import (
     PROJECTED_POINTS,
     SERVER_POINTS,
     seeded_state,

@@ -16,7 +16,7 @@ import pytest
 from support.drafts import draft_of
 
 from flwr_dpkmeans.algorithms.feddp.server_weights import clustered
-from flwr_dpkmeans.algorithms.kmeans_task import seeded_state
+from flwr_dpkmeans.algorithms.states.cluster_states import seeded_state
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.kmeans.public_points.seeding import plus_plus
 from flwr_dpkmeans.options import parse_config

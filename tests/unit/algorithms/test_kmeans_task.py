@@ -14,13 +14,10 @@ import pytest
 from support.drafts import draft_of
 
 from flwr_dpkmeans.algorithms import kmeans_task
-from flwr_dpkmeans.algorithms.kmeans_task import (
-    counts_std,
-    is_projection,
-    is_table,
-    seed_of,
-    seeded_state,
-)
+from flwr_dpkmeans.algorithms.kmeans_task import counts_std
+from flwr_dpkmeans.algorithms.states.cluster_states import seed_of, seeded_state
+from flwr_dpkmeans.algorithms.states.state_arrays import is_table
+from flwr_dpkmeans.algorithms.states.state_geometry import is_projection
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.release import PrivacyUnit

@@ -13,26 +13,24 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import proxy_rounds
-from flwr_dpkmeans.algorithms.kmeans_task import SERVER_POINTS, cluster_state
-from flwr_dpkmeans.algorithms.proxy_plan import (
+from flwr_dpkmeans.algorithms.proxy import clustered_proxies, first_proxies, proxy_pass
+from flwr_dpkmeans.algorithms.proxy.entries import (
     CENTRE,
     DISTANCES,
     EXTENT,
     PROXIES,
     PROXY_RADIUS,
-    ROUNDS,
     SHAPE,
     SPREAD,
-    ProxyOptions,
-    ProxyPlan,
-    Setting,
-    client_bounds,
-    derive_plan,
-    look_share,
-    options_for,
 )
-from flwr_dpkmeans.algorithms.proxy_rounds import proxy_round
+from flwr_dpkmeans.algorithms.proxy.heard_proxies import with_server_points
+from flwr_dpkmeans.algorithms.proxy.proxy_count import options_for
+from flwr_dpkmeans.algorithms.proxy.proxy_options import ProxyOptions, look_share
+from flwr_dpkmeans.algorithms.proxy.proxy_pass import proxy_round
+from flwr_dpkmeans.algorithms.proxy.proxy_plan import ProxyPlan, derive_plan
+from flwr_dpkmeans.algorithms.proxy.setting import Setting
+from flwr_dpkmeans.algorithms.proxy.summed import ROUNDS, client_bounds
+from flwr_dpkmeans.algorithms.states.cluster_states import SERVER_POINTS, cluster_state
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
 from flwr_dpkmeans.kmeans.proxies.distances import N_DISTANCES, distance_counts
@@ -188,7 +186,8 @@ def test_the_next_pass_looks_where_rows_are_at_the_new_radius(
         asked.append((moved, weights, widths, within))
         return np.concatenate([moved, moved])
 
-    monkeypatch.setattr(proxy_rounds, "samples_around", samples_around)
+    monkeypatch.setattr(first_proxies, "samples_around", samples_around)
+    monkeypatch.setattr(proxy_pass, "samples_around", samples_around)
     noise = setting.noise(step.blocks[1])
     after = step.advance(
         state, released(step, np.zeros((2, 2)), np.array([900.0, 0.5 * noise]))
@@ -285,11 +284,16 @@ def test_proxies_that_look_again_are_drawn_by_so_many_times_what_no_proxy_heard(
     step, state, setting = quiet_pass(2, 2, proxies, n_passes=2, radius=0.0625)
     state = state.changed(**{DISTANCES: np.ones((3, N_DISTANCES))})
     monkeypatch.setattr(
-        proxy_rounds, "unheard_rows", lambda *given: np.array([*np.zeros(8), 7.0])
+        proxy_pass, "unheard_rows", lambda *given: np.array([*np.zeros(8), 7.0])
     )
     drawn: list[Floats] = []
     monkeypatch.setattr(
-        proxy_rounds,
+        first_proxies,
+        "samples_around",
+        lambda p, weights, *rest: drawn.append(weights) or p,
+    )
+    monkeypatch.setattr(
+        proxy_pass,
         "samples_around",
         lambda p, weights, *rest: drawn.append(weights) or p,
     )
@@ -327,7 +331,8 @@ def server_pass(
         clustered.append((points, weights))
         return state
 
-    monkeypatch.setattr(proxy_rounds, "_clustered", keep)
+    monkeypatch.setattr(proxy_pass, "first_centroids", keep)
+    monkeypatch.setattr(clustered_proxies, "first_centroids", keep)
     return step, state.changed(**{SERVER_POINTS: KNOWN}), setting
 
 
@@ -345,24 +350,20 @@ def test_counts_are_trusted_as_far_as_noise_does_not_explain_them(
     _, state, setting = server_pass(1, clustered=clustered, monkeypatch=monkeypatch)
     noise, each = 100.0, 10_000 / 3
     counts = np.array([2 * each + more * noise, each - more * noise, -0.5 * noise])
-    points, found = proxy_rounds.with_server_points(
-        setting, state, PROXIES_AT, counts, noise
-    )
+    points, found = with_server_points(setting, state, PROXIES_AT, counts, noise)
     assert points.tolist() == [*KNOWN.tolist(), PROXIES_AT[2].tolist()]
     rows = np.array([2 * each, each]) + trusted * more * noise * np.array([1.0, -1.0])
     if trusted:
         rows = likely_weights(rows, math.sqrt(trusted) * noise, 10_000.0, least=2.0)
     assert found == pytest.approx([rows[0] / 2, rows[0] / 2, rows[1], 0.0], abs=1e-4)
-    beside = proxy_rounds.with_server_points(
+    beside = with_server_points(
         setting, state, PROXIES_AT, counts + np.array([0.0, 0.0, 4.5 * noise]), noise
     )[1]
     alone = likely_weights(np.array([4.0 * noise]), noise, 10_000.0, least=2.0)
     assert beside[-1:].tolist() == alone.tolist()
     assert alone.item() == pytest.approx(380.0, abs=15.0)
     counts = np.array([-4.0, 70.0, 0.0]) * noise
-    far_less = proxy_rounds.with_server_points(
-        setting, state, PROXIES_AT, counts, noise
-    )[1]
+    far_less = with_server_points(setting, state, PROXIES_AT, counts, noise)[1]
     assert (
         far_less[:2].max() < 0.01 * each
     )  # the slab's own part of a count that is below zero
@@ -386,9 +387,7 @@ def test_posterior_means_weigh_where_an_average_proxy_is_told_from_none(
         rows = likely_weights(
             expected + 0.75 * more, math.sqrt(0.75) * noise, 10_000.0, least=2.0
         )
-    found = proxy_rounds.with_server_points(setting, state, PROXIES_AT, counts, noise)[
-        1
-    ]
+    found = with_server_points(setting, state, PROXIES_AT, counts, noise)[1]
     assert found[:3] == pytest.approx([rows[0] / 2, rows[0] / 2, rows[1]], abs=1e-4)
 
 
@@ -402,7 +401,8 @@ def test_the_next_pass_is_drawn_around_points_and_proxies_that_were_heard(
         asked.append((moved, weights))
         return np.concatenate([moved, moved])
 
-    monkeypatch.setattr(proxy_rounds, "samples_around", samples_around)
+    monkeypatch.setattr(first_proxies, "samples_around", samples_around)
+    monkeypatch.setattr(proxy_pass, "samples_around", samples_around)
     after = step.advance(
         state, released(step, np.zeros((3, 2)), np.array([6000.0, 3000.0, 1000.0]))
     )

@@ -17,8 +17,8 @@ from support.cases import pairs
 from support.flat import flat_estimator
 
 from flwr_dpkmeans import FederatedKMeans
-from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
-from flwr_dpkmeans.algorithms.proxy_plan import AVERAGE_COUNTS
+from flwr_dpkmeans.algorithms.proxy.entries import AVERAGE_COUNTS
+from flwr_dpkmeans.algorithms.states.cluster_states import cluster_state
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.options import parse_config, read_config
 from flwr_dpkmeans.privacy.release import (

@@ -17,26 +17,25 @@ from support.flat import flat_estimator
 from test_proxy_formulas import SERVER, public_of
 
 from flwr_dpkmeans import FederatedKMeans
-from flwr_dpkmeans.algorithms import proxy_rounds
-from flwr_dpkmeans.algorithms.kmeans_task import SERVER_POINTS, cluster_state
-from flwr_dpkmeans.algorithms.proxy_plan import (
+from flwr_dpkmeans.algorithms.proxy import clustered_proxies, covariance, first_proxies
+from flwr_dpkmeans.algorithms.proxy.covariance import covariance_round
+from flwr_dpkmeans.algorithms.proxy.entries import (
     CENTRE,
     CLIP,
     DISTANCES,
     EXTENT,
     SPREAD,
     SPREAD_ERROR,
-    ProxyOptions,
-    Setting,
-    derive_plan,
-    options_for,
 )
-from flwr_dpkmeans.algorithms.proxy_rounds import (
-    before_looks,
-    build,
-    location_round,
-    look_round,
-)
+from flwr_dpkmeans.algorithms.proxy.first_proxies import without_proxies
+from flwr_dpkmeans.algorithms.proxy.location import before_looks, location_round
+from flwr_dpkmeans.algorithms.proxy.look import look_round
+from flwr_dpkmeans.algorithms.proxy.proxy_count import options_for
+from flwr_dpkmeans.algorithms.proxy.proxy_lloyd import build
+from flwr_dpkmeans.algorithms.proxy.proxy_options import ProxyOptions
+from flwr_dpkmeans.algorithms.proxy.proxy_plan import derive_plan
+from flwr_dpkmeans.algorithms.proxy.setting import Setting
+from flwr_dpkmeans.algorithms.states.cluster_states import SERVER_POINTS, cluster_state
 from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.kmeans.proxies.distances import (
     N_DISTANCES,
@@ -511,12 +510,12 @@ def test_a_servers_points_say_something_of_the_shape_too(
     """In residuals from the centre over the clip bound, the longest of length 1."""
     asked: list[Any] = []
     monkeypatch.setattr(
-        proxy_rounds,
+        covariance,
         "shrink_to_server",
         lambda matrix, rows, noise: asked.append(rows) or (matrix, noise),
     )
     public, options = public_of(2, 3, N), ProxyOptions()
-    parts, planned = proxy_rounds.covariance_round(
+    parts, planned = covariance_round(
         Setting(public, derive_plan(public, options), options)
     )
     sensitivity = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD)
@@ -555,7 +554,12 @@ def test_without_proxies_centroids_begin_at_those_of_the_servers_points(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        proxy_rounds, "_started", lambda setting, state, centers: centers
+        first_proxies, "with_first_centroids", lambda setting, state, centers: centers
+    )
+    monkeypatch.setattr(
+        clustered_proxies,
+        "with_first_centroids",
+        lambda setting, state, centers: centers,
     )
     options = SimpleNamespace(n_init=3)
     setting: Any = SimpleNamespace(
@@ -566,11 +570,11 @@ def test_without_proxies_centroids_begin_at_those_of_the_servers_points(
     points = np.array([[-0.5, 0.0], [-0.5, 0.25], [0.5, 0.0]])
     state = first_state(**{CENTRE: np.array([0.25, 0.0]), "seed": np.ones(1)})
     found = Ellipsoid(np.full(2, 1e-6), np.eye(2))
-    centers: Any = proxy_rounds.without_proxies(
+    centers: Any = without_proxies(
         setting, state.changed(**{SERVER_POINTS: points}), found
     )
     assert sorted(centers.tolist()) == [[-0.5, 0.125], [0.5, 0.0]]
-    spread: Any = proxy_rounds.without_proxies(setting, state, found)
+    spread: Any = without_proxies(setting, state, found)
     assert spread == pytest.approx(np.array([[0.25, 0.0]] * 2), abs=0.01)
 
 

@@ -13,14 +13,17 @@ import pytest
 from numpy.typing import NDArray
 from test_proxy_formulas import SERVER, public_of
 
-from flwr_dpkmeans.algorithms import proxy_rounds
 from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum
-from flwr_dpkmeans.algorithms.kmeans_task import (
-    CENTRE_DEVIATION,
-    PROJECTED_CENTERS,
-    cluster_state,
+from flwr_dpkmeans.algorithms.kmeans_task import CENTRE_DEVIATION
+from flwr_dpkmeans.algorithms.proxy import (
+    covariance,
+    first_proxies,
+    proxy_pass,
+    refined_centroids,
+    refinement,
 )
-from flwr_dpkmeans.algorithms.proxy_plan import (
+from flwr_dpkmeans.algorithms.proxy.covariance import covariance_round
+from flwr_dpkmeans.algorithms.proxy.entries import (
     AVERAGE_COUNTS,
     AXES,
     CENTRE,
@@ -30,15 +33,17 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
     RADIUS,
     SHAPE,
     SPREAD,
-    ProxyOptions,
-    ProxyPlan,
-    Setting,
 )
-from flwr_dpkmeans.algorithms.proxy_rounds import (
-    covariance_round,
-    location_round,
-    proxy_round,
-    refinement_round,
+from flwr_dpkmeans.algorithms.proxy.location import location_round
+from flwr_dpkmeans.algorithms.proxy.proxy_options import ProxyOptions
+from flwr_dpkmeans.algorithms.proxy.proxy_pass import proxy_round
+from flwr_dpkmeans.algorithms.proxy.proxy_plan import ProxyPlan
+from flwr_dpkmeans.algorithms.proxy.proxy_space import in_proxy_space
+from flwr_dpkmeans.algorithms.proxy.refinement import refinement_round
+from flwr_dpkmeans.algorithms.proxy.setting import Setting
+from flwr_dpkmeans.algorithms.states.cluster_states import (
+    PROJECTED_CENTERS,
+    cluster_state,
 )
 from flwr_dpkmeans.kmeans.proxies.ellipsoid import Ellipsoid
 from flwr_dpkmeans.kmeans.residuals.likely_values import likely_counts
@@ -181,7 +186,7 @@ def test_a_covariance_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.append((matrix, noise, variance))
         return Ellipsoid(np.full(2, 2.0**-6), np.eye(2))
 
-    monkeypatch.setattr(proxy_rounds, "ellipsoid_of", ellipsoid)
+    monkeypatch.setattr(covariance, "ellipsoid_of", ellipsoid)
     step = with_noise(covariance_round(setting_of(2, 2)), 50.0)
     state = state_of(2, **{CENTRE: [0.25, 0.5], SPREAD: [0.625]})
     clip = 1.2 * 0.625
@@ -212,8 +217,8 @@ def test_rows_are_projected_around_the_centre() -> None:
         np.array([[0.5, 0.25, 1.0], [0.0, 0.5, -1.0]]),
         state_of(3, **{CENTRE: [0.25, -0.5, 0.5]}),
     )
-    assert proxy_rounds.in_proxy_space(points, state).tolist() == points.tolist()
-    found = proxy_rounds.in_proxy_space(points, state.changed(**{AXES: TURN[:, :2]}))
+    assert in_proxy_space(points, state).tolist() == points.tolist()
+    found = in_proxy_space(points, state.changed(**{AXES: TURN[:, :2]}))
     assert found == pytest.approx(
         (points - [0.25, -0.5, 0.5]) @ [[0.6, 0.8], [0.8, -0.6], [0.0, 0.0]],
         abs=3 / GRID,
@@ -234,7 +239,8 @@ def test_a_proxy_that_moves_into_anothers_cell_keeps_its_own_radius(
         asked.append(widths)
         return np.concatenate([moved, moved])
 
-    monkeypatch.setattr(proxy_rounds, "samples_around", around)
+    monkeypatch.setattr(first_proxies, "samples_around", around)
+    monkeypatch.setattr(proxy_pass, "samples_around", around)
     step = with_noise(
         proxy_round(setting_of(2, 2, n_proxies=2, n_passes=2), 1), 2.0 / GRID
     )
@@ -556,7 +562,7 @@ def test_a_centroid_may_be_missing_only_where_noise_is_large_beside_an_average_c
     """
     asked: list[NDArray[np.float64]] = []
     monkeypatch.setattr(
-        proxy_rounds,
+        refined_centroids,
         "split_largest",
         lambda centres, likely, missing, *more: asked.append(missing),
     )
@@ -592,12 +598,17 @@ def test_what_steps_explain_of_one_radius_is_their_mean_square_by_counts(
 ) -> None:
     asked: list[tuple[Floats, ...]] = []
     monkeypatch.setattr(
-        proxy_rounds,
+        proxy_pass,
         "shrunk_steps",
         lambda *_, **__: np.array([[0.1, 0.0], [0.0, 0.2]]),
     )
     monkeypatch.setattr(
-        proxy_rounds,
+        refinement,
+        "shrunk_steps",
+        lambda *_, **__: np.array([[0.1, 0.0], [0.0, 0.2]]),
+    )
+    monkeypatch.setattr(
+        refinement,
         "next_radii",
         lambda *given, **_: asked.append(given) or np.array([0.25]),
     )

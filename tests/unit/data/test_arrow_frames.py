@@ -15,8 +15,9 @@ import pyarrow as pa
 import pytest
 from support.flat import flat_estimator
 
-from flwr_dpkmeans.data.points import read_ranges, validate_points
+from flwr_dpkmeans.data.bounds.stated_bounds import read_ranges
 from flwr_dpkmeans.data.schema import Schema
+from flwr_dpkmeans.data.validated import validate_points
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.results.model import Model
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from flwr_dpkmeans.algorithms.server_points import in_box
-from flwr_dpkmeans.data.points import Bounds, read_ranges
+from flwr_dpkmeans.data.bounds.stated_bounds import read_ranges
+from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.kernels.grid import round_to_grid
 

@@ -11,9 +11,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from flwr_dpkmeans.data.points import (
-    frame_columns,
-    require_names,
+from flwr_dpkmeans.data.table_labels import frame_columns, require_names
+from flwr_dpkmeans.data.validated import (
     validate_columns,
     validate_labels,
     validate_points,

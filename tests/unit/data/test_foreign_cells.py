@@ -15,17 +15,18 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from flwr_dpkmeans.data.bounds.stated_bounds import read_ranges
 from flwr_dpkmeans.data.files.cells import MISSING, number_of, numbers_in, text_of
 from flwr_dpkmeans.data.files.dialect import Dialect
-from flwr_dpkmeans.data.files.frames import frame_table
+from flwr_dpkmeans.data.files.formats.frames import frame_table
+from flwr_dpkmeans.data.files.open_table import ColumnUse
 from flwr_dpkmeans.data.files.raw_table import RawTable
-from flwr_dpkmeans.data.files.reader import ColumnUse
 from flwr_dpkmeans.data.files.reader import open_table as open_file
-from flwr_dpkmeans.data.files.records import cells_of
+from flwr_dpkmeans.data.files.text.records import cells_of
 from flwr_dpkmeans.data.own_table import open_table
-from flwr_dpkmeans.data.points import read_ranges, validate_points
 from flwr_dpkmeans.data.schema import Schema, say_once
 from flwr_dpkmeans.data.tables import Layout, load_by_schema, load_declared, load_table
+from flwr_dpkmeans.data.validated import validate_points
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 NUMBER = {"kind": "number", "bounds": (0, 100)}

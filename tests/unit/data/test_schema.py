@@ -22,7 +22,7 @@ from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.data.columns.dates import iso_date
 from flwr_dpkmeans.data.columns.seen import Seen
 from flwr_dpkmeans.data.files.dialect import Dialect
-from flwr_dpkmeans.data.files.foreign import as_text_query
+from flwr_dpkmeans.data.files.formats.foreign import as_text_query
 from flwr_dpkmeans.data.own_table import open_table
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Encoded, Schema, say_once, schema_of

@@ -68,7 +68,7 @@ PUBLIC = {
         "Packed.packed_state.initial_state",
     ): "FastLloyd's start, from the plan's seed",
     (
-        "algorithms/proxy_plan.py",
+        "algorithms/proxy/setting.py",
         "Setting.generator",
     ): "samples, proxies and restarts after earlier releases",
     (
@@ -140,7 +140,7 @@ ENTROPY = {
     ("estimators/run_engines.py", "play_directly"): {"secrets.randbits"},
     ("flower/engines.py", "play_inprocess"): {"secrets.randbits"},
     ("algorithms/first_plan.py", "first_plan"): {"secrets.randbits"},
-    ("privacy/exact_gaussian.py", "accepted_proposals"): {"os.urandom"},
+    ("privacy/exact_gaussian.py", "raw_proposals"): {"os.urandom"},
     ("privacy/exact_gaussian.py", "_coins_in_a_row"): {"os.urandom"},
     ("privacy/exact_gaussian.py", "is_below"): {"os.urandom"},
     ("results/whole_files.py", "write_folder"): {"secrets.token_hex"},
@@ -282,6 +282,7 @@ def test_the_secure_sources_draw_by_opendp_or_by_what_is_proved_to_be_exact() ->
         numeric_names(
             exact_gaussian.discrete_gaussians,
             exact_gaussian.accepted_proposals,
+            exact_gaussian.raw_proposals,
             exact_gaussian.exp_minus,
             exact_gaussian.is_below,
         )

@@ -16,7 +16,7 @@ Array = NDArray[np.float64]
 Cautions = tuple[str, ...]
 """Sentences that speak against a result."""
 Radius = float | Array | None
-"""What residuals were divided by, of all clusters or of each; see `Model.centre_noise`.
+"""What residuals were divided by, of all clusters or of each; see `centre_noise`.
 """
 
 
@@ -24,7 +24,8 @@ def clear_clusters(model: Model) -> NDArray[np.int64]:
     """Indices of the clusters that are not mostly noise."""
     counts = model.counts
     faint = faint_clusters(counts, model.privacy)
-    clusters = np.arange(len(counts))
+    n_clusters = len(counts)
+    clusters = np.arange(n_clusters)
     return np.delete(clusters, list(faint))
 
 

@@ -10,12 +10,18 @@ import numpy as np
 from flwr_dpkmeans.errors import column_names
 from flwr_dpkmeans.kmeans.centre_errors.intervals import NORMAL_QUANTILE
 from flwr_dpkmeans.privacy.sentences import report_sentence
-from flwr_dpkmeans.results.clear_centres import (
+from flwr_dpkmeans.results.cautions.centre_noise import centre_noise
+from flwr_dpkmeans.results.cautions.clear_centres import (
     Array,
     Cautions,
     Radius,
     clear_clusters,
     distances_to_others,
+)
+from flwr_dpkmeans.results.cautions.drowned_columns import (
+    drowned_cautions,
+    drowned_columns,
+    is_coarse,
 )
 
 if TYPE_CHECKING:
@@ -56,10 +62,10 @@ def unsure_columns(model: Model, radius: Radius = None) -> list[int]:
 
 def column_cautions(model: Model, radius: Radius = None) -> Cautions:
     """Warn of columns that noise drowns, and of those that tell no clusters apart."""
-    cautions = model.drowned(radius)
-    if model.is_coarse:
+    cautions = drowned_cautions(model, radius)
+    if is_coarse(model):
         return cautions
-    drowned = model.drowned_columns(radius)
+    drowned = drowned_columns(model, radius)
     unsure = unsure_columns(model, radius)
     columns = [column for column in unsure if column not in drowned]
     if not columns:
@@ -70,7 +76,7 @@ def column_cautions(model: Model, radius: Radius = None) -> Cautions:
 
 def close_clusters(model: Model, radius: Radius = None) -> list[int]:
     """List clear clusters that are less than three times the noise from another one."""
-    lengths = model.centre_noise(radius)
+    lengths = centre_noise(model, radius)
     clear = clear_clusters(model)
     if lengths is None or len(clear) < 2:
         return []
@@ -107,7 +113,7 @@ def column_shades(model: Model, radius: Radius = None) -> Array:
     n_clusters, n_features = model.scaled.shape
     middle = model.scaled.mean(axis=0)
     differences = (model.scaled - middle).T
-    lengths = model.centre_noise(radius)
+    lengths = centre_noise(model, radius)
     noise = np.zeros(n_clusters)
     if lengths is not None:
         noise = lengths / math.sqrt(n_features)
@@ -129,7 +135,7 @@ def _least_errors(model: Model, radius: Radius) -> Array:
     Infinite where that is not known, either.
     """
     errors = model.cell_means_error
-    lengths = model.centre_noise(radius)
+    lengths = centre_noise(model, radius)
     if lengths is None:
         return errors
     in_units = noise_in_units(model, lengths)
@@ -141,7 +147,7 @@ def _least_errors(model: Model, radius: Radius) -> Array:
 def noise_in_units(model: Model, lengths: Array) -> Array:
     """Noise in each value of each centre, (n_clusters, n_features), in its unit.
 
-    `lengths` are those of `Model.centre_noise`, (n_clusters,).
+    `lengths` are those of `centre_noise`, (n_clusters,).
     """
     lower = np.array(model.bounds.lower)
     upper = np.array(model.bounds.upper)

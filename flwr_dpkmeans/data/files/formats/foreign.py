@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from flwr_dpkmeans.data.files.frames import arrow_table, frame_table
+from flwr_dpkmeans.data.files.formats.frames import arrow_table, frame_table
 from flwr_dpkmeans.data.files.raw_table import RawTable, block_rows
 from flwr_dpkmeans.errors import DataError
 

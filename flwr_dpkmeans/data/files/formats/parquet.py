@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flwr_dpkmeans.data.files.frames import arrow_table
+from flwr_dpkmeans.data.files.formats.frames import arrow_table
 from flwr_dpkmeans.data.files.raw_table import RawTable, block_rows
 from flwr_dpkmeans.errors import DataError
 

@@ -13,7 +13,8 @@ import numpy as np
 from flwr_dpkmeans.data.columns.column_kind import Kind
 from flwr_dpkmeans.errors import column_names
 from flwr_dpkmeans.privacy.sentences import report_sentence
-from flwr_dpkmeans.results.clear_centres import (
+from flwr_dpkmeans.results.cautions.centre_noise import centre_noise
+from flwr_dpkmeans.results.cautions.clear_centres import (
     Array,
     Cautions,
     Radius,
@@ -48,10 +49,10 @@ _LIMITED = (Kind.FLAG, Kind.CATEGORY, Kind.CYCLE)
 def bound_cautions(model: Model, radius: Radius = None) -> Cautions:
     """Warn of clusters at a stated bound, or of bounds that are far too wide.
 
-    `radius` is as in `Model.centre_noise`, without which, or noise, nothing can be
+    `radius` is as in `centre_noise`, without which, or noise, nothing can be
     said.
     """
-    noise = model.centre_noise(radius)
+    noise = centre_noise(model, radius)
     clear = clear_clusters(model)
     if noise is None or len(clear) == 0:
         return ()

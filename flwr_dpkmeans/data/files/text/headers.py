@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 from flwr_dpkmeans.data.files.cells import MISSING, has_decimal_comma, plain_number
 from flwr_dpkmeans.data.files.dialect import Dialect
-from flwr_dpkmeans.data.files.quoting import comment_pattern, record_pattern
-from flwr_dpkmeans.data.files.records import cells_of
+from flwr_dpkmeans.data.files.text.quoting import comment_pattern, record_pattern
+from flwr_dpkmeans.data.files.text.records import cells_of
 from flwr_dpkmeans.errors import DataError
 
 SEPARATORS = (",", ";", "\t", "|")

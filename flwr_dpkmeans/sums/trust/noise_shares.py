@@ -50,9 +50,7 @@ class Shares:
 
     @property
     def excess(self) -> float:
-        """Standard deviation of all shares together over that of those that are counted
-        on.
-        """
+        """Standard deviation of all shares together over that of the counted ones."""
         return math.sqrt(self.n_clients / self.n_honest)
 
 

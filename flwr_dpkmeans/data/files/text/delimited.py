@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.files.cells import MISSING
-from flwr_dpkmeans.data.files.quoting import (
+from flwr_dpkmeans.data.files.text.quoting import (
     comment_pattern,
     end_of_cell,
     open_quote_pattern,
@@ -32,7 +32,7 @@ from flwr_dpkmeans.data.files.quoting import (
     rest_pattern,
     whole_records,
 )
-from flwr_dpkmeans.data.files.records import PassedOver, RowShape, Tally
+from flwr_dpkmeans.data.files.text.records import PassedOver, RowShape, Tally
 from flwr_dpkmeans.resources import limits
 
 _FAILED_COLUMN = re.compile(

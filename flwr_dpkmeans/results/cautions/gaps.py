@@ -21,7 +21,7 @@ from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import listed
 from flwr_dpkmeans.privacy.released_counts import COUNT_DEVIATIONS
 from flwr_dpkmeans.privacy.sentences import report_sentence
-from flwr_dpkmeans.results.clear_centres import Array, Cautions
+from flwr_dpkmeans.results.cautions.clear_centres import Array, Cautions
 
 MANY_MISSING = 0.05
 """Part of a clustered column's cells above which a report says what gaps do to the
@@ -76,7 +76,8 @@ class Gaps:
                 continue
             columns.append(column.name)
             # A file with figures of too few or too many clusters is a ValueError.
-            missing = np.array([float(figure.estimate) for figure in by_cluster])
+            shares = [float(figure.estimate) for figure in by_cluster]
+            missing = np.array(shares)
             noise = np.array([figure.deviation for figure in by_cluster])
             present[:, features] = 1.0 - missing[:, None]
             deviations[:, features] = noise[:, None]

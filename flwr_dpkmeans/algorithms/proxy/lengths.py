@@ -1,0 +1,9 @@
+"""Lengths in the state."""
+
+from __future__ import annotations
+
+from flwr_dpkmeans.sums.round import State
+
+
+def length_of(state: State, name: str) -> float:
+    return float(state[name][0])

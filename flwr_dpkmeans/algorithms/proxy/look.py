@@ -1,0 +1,158 @@
+"""The same in several looks, each closer than the last."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum
+from flwr_dpkmeans.algorithms.proxy.entries import (
+    CENTRE,
+    CLIP,
+    DISTANCES,
+    EXTENT,
+    SPREAD,
+    SPREAD_ERROR,
+)
+from flwr_dpkmeans.algorithms.proxy.lengths import length_of
+from flwr_dpkmeans.algorithms.proxy.location import CLIPPED_SQUARE, before_looks
+from flwr_dpkmeans.algorithms.proxy.proxy_options import look_share
+from flwr_dpkmeans.algorithms.proxy.setting import Setting, as_length
+from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.kernels.residual_sums import residual_sums
+from flwr_dpkmeans.kmeans.folding import truncate
+from flwr_dpkmeans.kmeans.proxies.distances import distance_counts, squared_edges
+from flwr_dpkmeans.kmeans.proxies.ellipsoid import shrunk_centre
+from flwr_dpkmeans.kmeans.proxies.noisy_distances import (
+    MIDDLE_OF_BIN,
+    binned_square,
+    farther_if_likelier,
+    farthest_heard,
+)
+from flwr_dpkmeans.kmeans.proxies.variances import axis_variance
+from flwr_dpkmeans.privacy.release import ReleasedSum
+from flwr_dpkmeans.sums.round import Array, PrivateSum, State
+
+# mean squared length, in squared clip bounds, from which on it says only that rows lie
+# beyond
+_MOSTLY_CLIPPED = 0.9
+_SAME_PLACE = 4.0
+"""A histogram from a centre that moved counts on in bins so many steps away.
+
+Their rows changed at most one bin.
+"""
+
+
+def look_round(setting: Setting, index: int) -> PlannedSum:
+    """Look at where the data lie and how far they reach, from the centre and at the
+    clip bound of the last look.
+    """
+    parts = setting.parts("look", look_share(setting.options))
+    n, d, options = setting.public.n_units, setting.n_features, setting.options
+    edges = squared_edges(d)
+
+    @setting.summing(parts)
+    def statistic(rows: Array, state: State) -> Sequence[Array]:
+        centre, clip = state[CENTRE], length_of(state, CLIP)
+        found = residual_sums(
+            rows,
+            np.zeros(len(rows), dtype=np.int32),
+            centre[None, :],
+            clip,
+            1,
+        )
+        return [found.sums[0], found.squares, distance_counts(rows, centre)]
+
+    def advance(state: State, released: ReleasedSum) -> State:
+        clip, spread = length_of(state, CLIP), length_of(state, SPREAD)
+        mean_noise, square_noise, bin_noise = (
+            setting.noise(block) for block in released.blocks
+        )
+        if (
+            index == 1
+            and setting.public.server is not None
+            and released["row_squares"][0] > CLIPPED_SQUARE * n
+        ):
+            # The rows are elsewhere than the server's points, which say no more where
+            # to look.
+            return state.changed(**before_looks(setting))
+        error = mean_noise * clip / n
+        offset = shrunk_centre(released["row_sums"] * (clip / n), error)
+        moved = math.sqrt(math.fsum(np.square(offset)))
+        averages, looks, _ = state[DISTANCES]
+        averages = round_to_grid(
+            averages + (released["row_distances"] - averages) / (looks + 1.0)
+        )
+        noise = bin_noise / np.sqrt(looks + 1.0)
+        first = farthest_heard(averages / noise, options.heard)
+        first = farther_if_likelier(
+            first,
+            averages,
+            noise,
+            n,
+        )
+        square, own = (
+            float(released["row_squares"][0]) * clip**2 / n,
+            square_noise * clip**2 / n,
+        )
+        binned, binned_own = binned_square(
+            averages[first:],
+            noise[first:],
+            edges[first:],
+            n,
+        )
+        # Either may miss rows: a histogram those that it did not hear, of which a mean
+        # square beyond its noise tells.
+        agrees = square - binned <= math.hypot(own, binned_own)
+        if agrees and (square > _MOSTLY_CLIPPED * clip**2 or binned_own < own):
+            square, own = binned, binned_own
+        else:
+            # Of rows beyond the clip bound, the mean square knows the bound only.
+            excess = np.maximum(edges[first:] - clip**2 / MIDDLE_OF_BIN, 0.0)
+            beyond, beyond_own = binned_square(
+                averages[first:],
+                noise[first:],
+                excess,
+                n,
+            )
+            if beyond > options.heard * beyond_own:
+                square, own = square + beyond, math.hypot(own, beyond_own)
+        known = spread**2 / d, length_of(state, SPREAD_ERROR) ** 4
+        variance, trusted = axis_variance(
+            square,
+            own,
+            offset,
+            error,
+            *known,
+        )
+        spread = math.sqrt(d * variance)
+        looks = np.where(edges > (_SAME_PLACE * moved) ** 2, looks + 1.0, 0.0)
+        return state.changed(
+            **{
+                CENTRE: truncate(state[CENTRE] + offset),
+                CLIP: as_length(
+                    min(clip, options.look_clip * spread + 2.0 * error * math.sqrt(d))
+                ),
+                SPREAD: as_length(spread),
+                EXTENT: as_length(
+                    min(math.sqrt(float(edges[first])) + moved, setting.farthest)
+                ),
+                SPREAD_ERROR: as_length(trusted**0.25),
+                DISTANCES: np.stack(
+                    [averages, looks, round_to_grid(np.full(len(looks), bin_noise))]
+                ),
+            }
+        )
+
+    reads = (CENTRE, CLIP)
+    return parts, PrivateSum(
+        f"look-{index}",
+        (),
+        statistic,
+        advance,
+        None,
+        reads,
+        setting.admitting(reads),
+    )

@@ -1,0 +1,1 @@
+"""What clusterings keep in their state, and what a client admits of it."""

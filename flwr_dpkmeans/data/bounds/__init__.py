@@ -1,0 +1,1 @@
+"""Public bounds as people and files state them."""

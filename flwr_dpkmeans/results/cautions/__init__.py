@@ -1,0 +1,1 @@
+"""What speaks against a result: noise, gaps, bounds and columns."""
