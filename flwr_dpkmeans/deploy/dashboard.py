@@ -297,7 +297,10 @@ def server_metrics(folder: Path) -> Iterator[Metric]:
         silent,
     )
     events = (
-        (one.event, 1) for run in runs for one in run.notices if one.event in _EVENTS
+        (notice.event, 1)
+        for run in runs
+        for notice in run.notices
+        if notice.event in _EVENTS
     )
     yield _summed(
         counter,
@@ -360,7 +363,7 @@ def node_page(place: Path) -> str:
         key=lambda path: path.stat().st_mtime,
         reverse=True,
     )
-    known = {
+    details = {
         "policy": ClientPolicy.from_toml(options.policy, base=DEPLOYED),
         "options": options,
         "pages": pages,
@@ -370,7 +373,7 @@ def node_page(place: Path) -> str:
         "own.j2",
         HTML,
         **owner_sees(options),
-        **known,
+        **details,
         **now,
     )
 
@@ -385,10 +388,14 @@ def node_metrics(place: Path) -> Iterator[Metric]:
         "Epsilon, by data set and unit of privacy",
         labels=labels,
     )
-    for one in seen["epsilon"]:
+    for amount in seen["epsilon"]:
         for state in ("spent", "left"):
-            if one[state] is not None:  # what is left by a damaged ledger nobody knows
-                family.add_metric([one["data set"], one["unit"], state], one[state])
+            if (
+                amount[state] is not None
+            ):  # what is left by a damaged ledger nobody knows
+                family.add_metric(
+                    [amount["data set"], amount["unit"], state], amount[state]
+                )
     yield family
     message = LastMessage.of(options.home)
     times = (("received", message.received), ("answered", message.answered))

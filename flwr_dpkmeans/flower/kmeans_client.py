@@ -196,13 +196,13 @@ class KMeansClient(NumPyClient):
         if plan.discovers(index):
             # What was found before: the coarse ranges, if there are any yet.
             lower, upper = (tuple(map(float, side)) for side in parameters or ((), ()))
-            found = Discoveries(box=(lower, upper)) if lower else Discoveries()
+            discoveries = Discoveries(box=(lower, upper)) if lower else Discoveries()
             return (
                 plan.task.preliminary_statistic(
                     plan,
                     index,
                     self._ordered(plan),
-                    found,
+                    discoveries,
                 ),
                 0,
                 {},
@@ -240,10 +240,10 @@ class KMeansClient(NumPyClient):
             ""
             if self.schema is None
             else json.dumps(
-                [name for one in self.schema.columns for name in one.features]
+                [name for column in self.schema.columns for name in column.features]
             )
         )
-        known = {
+        facts = {
             "feature_names": names,
             "has_labels": self.labels is not None,
             "schema": self.agreement,
@@ -251,7 +251,7 @@ class KMeansClient(NumPyClient):
         }
         return {
             "n_features": self.points.shape[1],
-            **{name: value for name, value in known.items() if value},
+            **{name: value for name, value in facts.items() if value},
         }
 
     def evaluate(
@@ -313,7 +313,7 @@ class KMeansClient(NumPyClient):
             )
         if self.output_dir is not None:
             spent: Any = config.get("spent", "")
-            own = {
+            details = {
                 "evaluation": self.evaluation_,
                 "image_shape": self.image_shape,
                 "spent": spent,
@@ -327,7 +327,7 @@ class KMeansClient(NumPyClient):
                 self.schema,
                 self.profile,
                 aside=can_run_aside(),
-                **own,
+                **details,
             ):
                 logger.info("wrote %s", path)
         if isinstance(self.points, Rows):
@@ -384,10 +384,10 @@ class KMeansClient(NumPyClient):
         n_classes = plan.task.n_classes(plan.settings)
         if n_classes == 0:
             return None
-        given = self.labels() if callable(self.labels) else self.labels
-        if isinstance(given, Rows):
-            return given.then(lambda block: as_classes(block, len(block)))  # type: ignore[no-any-return]
-        labels = as_classes(given, len(self.points))
+        stated_labels = self.labels() if callable(self.labels) else self.labels
+        if isinstance(stated_labels, Rows):
+            return stated_labels.then(lambda block: as_classes(block, len(block)))  # type: ignore[no-any-return]
+        labels = as_classes(stated_labels, len(self.points))
         foreign = (labels < 0) | (labels >= n_classes)
         if foreign.any():
             logger.warning(
@@ -422,12 +422,12 @@ class KMeansClient(NumPyClient):
 def held_by(table: Table) -> dict[str, Any]:
     """What a `KMeansClient` is made of, from a table that was loaded."""
     labels: Any = table.labels
-    given = None if labels is None else lambda: labels
+    read_labels = None if labels is None else lambda: labels
     return {
         "X": table.points,
         "feature_names": table.names,
         "schema": table.schema,
-        "labels": given,
+        "labels": read_labels,
     }
 
 

@@ -168,8 +168,8 @@ class Progress(logging.Handler):
         messages: Sequence[Message],
     ) -> Iterator[Listener]:
         """Measure one round trip; what is yielded is told all replies so far."""
-        start, asked, replies = time.monotonic(), set(server.nodes), list[Message]()
-        heard_before = set[int]()
+        start, nodes, replies = time.monotonic(), set(server.nodes), list[Message]()
+        answered_before = set[int]()
         index, attempt = server.attempts[-1] if server.attempts else (None, None)
         place = {
             "stage": server.due.value if server.due else "",
@@ -179,22 +179,22 @@ class Progress(logging.Handler):
         self.tell(
             **place,
             answered=(),
-            late=asked,
-            missing=self._joined - asked,
+            late=nodes,
+            missing=self._joined - nodes,
         )
 
-        def heard(come: Sequence[Message]) -> None:
+        def take_replies(come: Sequence[Message]) -> None:
             replies[:] = come
-            answered = {reply.metadata.src_node_id for reply in come} & asked
-            self._note(answered - heard_before)
-            heard_before.update(answered)
-            self.tell(answered=answered, late=asked - answered)
+            answered = {reply.metadata.src_node_id for reply in come} & nodes
+            self._note(answered - answered_before)
+            answered_before.update(answered)
+            self.tell(answered=answered, late=nodes - answered)
 
-        yield heard
+        yield take_replies
         self.n_done += 1
         if self._folder is not None:
             sizes = {
-                "n_asked": len(asked),
+                "n_asked": len(nodes),
                 "n_answered": len(replies),
                 "sent": bytes_of(messages),
             }

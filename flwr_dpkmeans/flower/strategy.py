@@ -143,24 +143,24 @@ class PrivateKMeans(Strategy):
             "delta": delta,
             "n_clients": n_clients,
         }
-        given = flat_options(options)
-        if isinstance(given["algorithm"], str):
-            algorithm_entry(given["algorithm"])
+        stated = flat_options(options)
+        if isinstance(stated["algorithm"], str):
+            algorithm_entry(stated["algorithm"])
         # A missing server data set is said in `start`, since `from_config` brings it
         # later.
         if server_data is not None:
             require_server_data(
-                algorithm_entry(given["algorithm"]), has_server_data=True
+                algorithm_entry(stated["algorithm"]), has_server_data=True
             )
         box, names, points = resolve_bounds(
-            given["bounds"],
+            stated["bounds"],
             server_data,
-            given.get("bounds_domain"),
-            names=given.get("feature_names", ()),
-            allow_unnamed=bool(given.get("allow_unnamed", False)),
+            stated.get("bounds_domain"),
+            names=stated.get("feature_names", ()),
+            allow_unnamed=bool(stated.get("allow_unnamed", False)),
         )
         config = build_config(
-            given | {"feature_names": names}, box, has_server_data=points is not None
+            stated | {"feature_names": names}, box, has_server_data=points is not None
         )
         self._set_up(
             config,
@@ -171,7 +171,7 @@ class PrivateKMeans(Strategy):
 
     @classmethod
     def from_config(
-        cls, config: RunConfig, *, server_points: Array | None = None, **given: Any
+        cls, config: RunConfig, *, server_points: Array | None = None, **options: Any
     ) -> PrivateKMeans:
         """Build the strategy from a validated configuration, and the server's points in
         the caller's units.
@@ -180,7 +180,7 @@ class PrivateKMeans(Strategy):
         told each sentence of the log.
         """
         strategy = cls.__new__(cls)
-        strategy._set_up(config, server_points, **given)
+        strategy._set_up(config, server_points, **options)
         return strategy
 
     def _set_up(
@@ -521,7 +521,7 @@ class PrivateKMeans(Strategy):
                 joined,
             )
         )
-        plan, kept = first_plan(
+        plan, server_points = first_plan(
             config,
             self._server_points,
             run_id=grid.run.run_id,
@@ -531,7 +531,7 @@ class PrivateKMeans(Strategy):
         self._run = server = Server(
             plan,
             node_ids=nodes,
-            server_points=kept,
+            server_points=server_points,
             started=utc_now(),
             app_hash=app_hash,
         )
@@ -563,7 +563,7 @@ class PrivateKMeans(Strategy):
             n_confirmed=n_confirmed,
             n_asked=n_asked,
         )
-        known = {
+        variables = {
             "report": result.privacy,
             "n_confirmed": n_confirmed,
             "n_asked": n_asked,
@@ -573,7 +573,7 @@ class PrivateKMeans(Strategy):
             "log_end.j2",
             details,
             seconds=self.progress.seconds,
-            **known,
+            **variables,
         )
         return result
 
@@ -616,7 +616,7 @@ class PrivateKMeans(Strategy):
             replies,
         )
         if server.due is not Stage.FINISH:  # Who misses the result stops nobody else.
-            heard = {reply.metadata.src_node_id for reply in replies}
+            answered = {reply.metadata.src_node_id for reply in replies}
             option = (
                 "round-timeout" if timeout == self.timeouts.round else "run-timeout"
             )
@@ -627,7 +627,7 @@ class PrivateKMeans(Strategy):
             )
             server.require_answers(
                 server.nodes,
-                heard,
+                answered,
                 waited,
                 option,
             )

@@ -109,7 +109,7 @@ def simulated_part(
     """
     label, dialect = str(run.get("label-column", "")), _dialect_of(run)
     by = str(run.get("partition-column", ""))
-    own = Layout.of(
+    columns = Layout.of(
         stated if (stated := run.get("columns", AUTO)) != AUTO else ""
     ).columns
     schema = schema_of(run.get("bounds"))
@@ -117,7 +117,7 @@ def simulated_part(
         source,
         label_column=label,
         partition_column=by,
-        columns=own,
+        columns=columns,
         dialect=dialect,
         schema=schema,
     )
@@ -125,10 +125,10 @@ def simulated_part(
     # nothing.
     task = algorithm_entry(str(run.get("algorithm", DEFAULT_ALGORITHM)))
     looks = bool(run.get("n-classes")) or task.n_classes is not Task.n_classes
-    given = (
+    labels = (
         table.labels if isinstance(table.labels, np.ndarray) and looks else np.zeros(0)
     )
-    if len(given) and (as_classes(given, len(given)) < 0).all():
+    if len(labels) and (as_classes(labels, len(labels)) < 0).all():
         raise DataError(
             f"no cell of the label column {label!r} of {source!r} is a whole number"
             " from 0 on, but classes are such numbers: code them as 0, 1, 2 and so on."

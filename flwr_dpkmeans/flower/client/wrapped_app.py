@@ -48,10 +48,10 @@ class WrappedApp(Wrapped):
                 "a sum was asked of another function than the app's 'train': stop the"
                 " run."
             )
-        task, state = self._known(memory)
+        task, state = self._task_and_state(memory)
         n_clients = memory.plan.n_clients
         before = task.named(state, n_clients)
-        reply = self._asked(before, {"server-round": index})
+        reply = self._answer_of_app(before, {"server-round": index})
         (answer,) = reply.array_records.values()
         metrics: dict[str, Any] = dict(*reply.metric_records.values())
         answered = {name: array.numpy() for name, array in answer.items()}
@@ -76,11 +76,11 @@ class WrappedApp(Wrapped):
 
         Nothing that it answers is sent.
         """
-        task, state = self._known(memory)
+        task, state = self._task_and_state(memory)
         arrays = task.named(state, memory.plan.n_clients)
-        self._asked(arrays, {"report": json.dumps(report.to_dict())})
+        self._answer_of_app(arrays, {"report": json.dumps(report.to_dict())})
 
-    def _known(self, memory: Memory) -> tuple[ArraySumTask, State]:
+    def _task_and_state(self, memory: Memory) -> tuple[ArraySumTask, State]:
         from flwr_dpkmeans.algorithms.array_sum import ArraySumTask
 
         task, state = memory.plan.task, memory.clusters
@@ -91,7 +91,7 @@ class WrappedApp(Wrapped):
             )
         return task, state
 
-    def _asked(
+    def _answer_of_app(
         self,
         arrays: Mapping[str, Any],
         config: dict[str, Any],

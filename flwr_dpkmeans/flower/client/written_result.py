@@ -33,7 +33,7 @@ def run_result(
     names: tuple[str, ...] = (),
     schema: Schema | None = None,
     profile: Callable[[Model], Any] = lambda model: None,
-    **known: Any,
+    **details: Any,
 ) -> RunResult:
     """Read the clustering in a run's last state, with what else is `known` of it."""
     figures = read_profile(plan, state, schema)
@@ -54,7 +54,7 @@ def run_result(
         report,
         state,
         profile=profile(model),
-        **known,
+        **details,
     )
 
 
@@ -69,7 +69,7 @@ def write_result(
     show: Callable[[str], None] = lambda text: None,
     *,
     aside: bool = False,
-    **known: Any,
+    **details: Any,
 ) -> list[Path]:
     """Write what a run found: a clustering, with what else is `known` of it, or a
     task's own arrays.
@@ -89,7 +89,7 @@ def write_result(
         names,
         schema,
         described,
-        **known,
+        **details,
     )
     for sentence in result.report.warnings[len(report.warnings) :]:
         logger.warning("%s", sentence)

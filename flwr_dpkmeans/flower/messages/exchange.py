@@ -42,7 +42,7 @@ def exchange(
     grid: Grid,
     messages: Sequence[Message],
     timeout: float,
-    heard: Listener = list,
+    on_replies: Listener = list,
 ) -> list[Message]:
     """Send to all, wait up to `timeout` seconds in the way that suits the grid, and
     return the replies in time.
@@ -52,7 +52,7 @@ def exchange(
             grid,
             messages,
             timeout,
-            heard,
+            on_replies,
             in_flight=len(messages),
             poll=DEPLOYED_POLL_SECONDS,
         )
@@ -65,7 +65,7 @@ def send_in_waves(
     grid: Grid,
     messages: Sequence[Message],
     timeout: float,
-    heard: Listener = list,
+    on_replies: Listener = list,
     *,
     in_flight: int = IN_FLIGHT,
     poll: float = _POLL_SECONDS,
@@ -90,7 +90,7 @@ def send_in_waves(
         replies += arrived
         waiting -= {reply.metadata.reply_to_message_id for reply in arrived}
         if arrived:
-            heard(replies)
+            on_replies(replies)
         else:
             time.sleep(poll)
     return replies

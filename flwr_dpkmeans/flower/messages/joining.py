@@ -41,10 +41,10 @@ def turn(grid: Grid, *, concurrent: bool) -> Iterator[None]:
         yield
         return
     with (flower_home() / TURN_FILE).open("a") as file:
-        start, told = time.monotonic(), -math.inf
+        start, last_reminder = time.monotonic(), -math.inf
         while not lock(file.fileno(), wait=False):
-            if (now := time.monotonic()) - told >= _REMIND_SECONDS:
-                told, waited = now, now - start
+            if (now := time.monotonic()) - last_reminder >= _REMIND_SECONDS:
+                last_reminder, waited = now, now - start
                 logger.info(
                     f"waiting for another run's end, for {waited:.0f} s so far"
                     " (concurrent=true: not waiting)"
@@ -70,7 +70,7 @@ def wait_for_nodes(
     start = time.monotonic()
     wanted = n_clients or min_clients
     last: list[int] = []
-    changed = told = start
+    changed = last_reminder = start
     while True:
         # The SuperLink knows a node by its key, and the operator has named the key.
         names = {node.node_id: node.name for node in grid.get_nodes()}
@@ -82,12 +82,12 @@ def wait_for_nodes(
             joined(nodes)
             if len(nodes) < wanted:
                 logger.info(f"waiting for {wanted} clients: {len(nodes)} joined so far")
-                told = now
-        elif len(nodes) < wanted and now - told >= _REMIND_SECONDS:
+                last_reminder = now
+        elif len(nodes) < wanted and now - last_reminder >= _REMIND_SECONDS:
             waited = f"{now - start:.0f} of {wait:g} s"
             there = f"{len(nodes)} joined so far, nodes {nodes}"
             logger.info(f"still waiting for {wanted} clients after {waited}: {there}")
-            told = now
+            last_reminder = now
         if n_clients is not None and len(nodes) >= n_clients:
             return nodes[:n_clients]
         settled = now - changed >= _SETTLED_SECONDS or getattr(
