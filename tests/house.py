@@ -336,7 +336,7 @@ SETTLED = ("D105", "D205", "D401", "D403", "S101", "S603")
 """Of these families: counted elsewhere, or no law, as pyproject.toml says."""
 PUBLIC_FLOWER = (
     *("flwr.app", "flwr.client", "flwr.clientapp", "flwr.serverapp"),
-    *("flwr.server", "flwr.simulation", "flwr"),
+    *("flwr.server", "flwr.simulation", "flwr", "flwr.serverapp.strategy"),
 )
 """Modules of Flower that its documentation offers to apps."""
 

@@ -22,7 +22,8 @@ from support.protocol_federation import (
 )
 
 from flwr_dpkmeans.errors import DPKMeansError, ProtocolError, RefusalError
-from flwr_dpkmeans.flower.strategy import PrivateKMeans, ProxyLloyd
+from flwr_dpkmeans.flower.strategies.proxy_lloyd import ProxyLloyd
+from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.sums.checks.columns import columns_digest
 from flwr_dpkmeans.sums.checks.verify import require_next, verify_plan

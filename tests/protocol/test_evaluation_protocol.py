@@ -37,10 +37,11 @@ from support.protocol_federation import (
 )
 from support.states import with_extras
 
+from flwr_dpkmeans.data import bundled
 from flwr_dpkmeans.errors import CohortError, RefusalError
-from flwr_dpkmeans.flower import kmeans_client
-from flwr_dpkmeans.flower.client_app import client_app, load_client
-from flwr_dpkmeans.flower.engines import InProcessGrid, Node
+from flwr_dpkmeans.flower.client.node_table import load_client
+from flwr_dpkmeans.flower.client_app import client_app
+from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.policy import ClientPolicy
@@ -504,7 +505,7 @@ def test_a_policy_against_evaluations_holds_for_labels(
     hospitals: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        kmeans_client, "as_classes", lambda *_: pytest.fail("labels were read")
+        bundled, "as_classes", lambda *_: pytest.fail("labels were read")
     )
     own = {"label-column": "remark", "policy": str(hospitals / "policy.toml")}
     for plan, code in (("none", ""), ("many", "RefusalError")):

@@ -17,9 +17,11 @@ from support.machine import counting_bytes, replace_entropy
 from support.messages import ServerRun, parse_failure
 from support.protocol_federation import all_bytes, grid_parts, small_config
 
-from flwr_dpkmeans.flower import client_app as flower_client
-from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app, load_client
-from flwr_dpkmeans.flower.engines import InProcessGrid, Node
+from flwr_dpkmeans.flower.client.clean_rows import client_of
+from flwr_dpkmeans.flower.client.node_table import load_client
+from flwr_dpkmeans.flower.client_app import client_app
+from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
+from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
@@ -230,9 +232,7 @@ def test_a_gap_in_ones_own_table_is_no_error_whatever_its_columns_are(
     Failures of a table have a sentence of their own.
     """
     assert (
-        flower_client.client_of(HOLES[kind], tmp_path).fit([], {"task": "describe"})[2][
-            "n_features"
-        ]
+        client_of(HOLES[kind], tmp_path).fit([], {"task": "describe"})[2]["n_features"]
         == 2
     )
-    assert len(flower_client.client_of(HOLES[kind], tmp_path).points) == 2
+    assert len(client_of(HOLES[kind], tmp_path).points) == 2

@@ -40,8 +40,8 @@ from flwr_dpkmeans import (
     secure_aggregation_mod,
 )
 from flwr_dpkmeans.errors import ConfigurationError, DataError, LocalMisuseError
-from flwr_dpkmeans.flower.engines import InProcessGrid, Node
-from flwr_dpkmeans.flower.strategy import Timeouts
+from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
+from flwr_dpkmeans.flower.strategies.timeouts import Timeouts
 from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.sums.draft import draft_plan

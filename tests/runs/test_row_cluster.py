@@ -32,7 +32,8 @@ from flwr_dpkmeans.data.loading.declared_tables import load_stated
 from flwr_dpkmeans.data.loading.layout import Layout
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.flower import engines, row_cluster
-from flwr_dpkmeans.flower.client_app import load_client, node_settings
+from flwr_dpkmeans.flower.client.node_config import node_settings
+from flwr_dpkmeans.flower.client.node_table import load_client
 from flwr_dpkmeans.flower.kmeans_client import STATISTIC, KMeansClient
 from flwr_dpkmeans.flower.row_cluster import ClusterClient
 from flwr_dpkmeans.options import parse_config
