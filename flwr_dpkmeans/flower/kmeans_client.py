@@ -282,7 +282,7 @@ class KMeansClient(NumPyClient):
         Returns ``(0.0, 0, {})``: nothing that depends on data.
         """
         # What writes a result is loaded with it, and not with each message.
-        from flwr_dpkmeans.data.doubts.doubtful_columns import (
+        from flwr_dpkmeans.data.doubts.doubt import (
             sentences_about,
         )
         from flwr_dpkmeans.flower.client.written_result import write_result

@@ -23,9 +23,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.one_place.not_federated import algorithm_entry
 from flwr_dpkmeans.algorithms.server.held_points import HeldPoints, hold_points
-from flwr_dpkmeans.algorithms.states.cluster_states import SEED
 from flwr_dpkmeans.data.bundled import BUNDLED, load_bundled
-from flwr_dpkmeans.data.columns.seen import Seen
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.options import read_config
@@ -34,8 +32,8 @@ from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.public_facts import ServerData
 from flwr_dpkmeans.sums.round import State
-from simulations.audit.cases import draft_audited
-from simulations.audit.watched import run_watched
+from simulations.audit.cases import SEED, draft_audited
+from simulations.audit.watched import Seen, run_watched
 
 Array = NDArray[np.float64]
 

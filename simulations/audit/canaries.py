@@ -20,23 +20,21 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.one_place.not_federated import algorithm_entry
 from flwr_dpkmeans.algorithms.server.held_points import HeldPoints, hold_points
-from flwr_dpkmeans.algorithms.states.cluster_states import SEED
-from flwr_dpkmeans.data.columns.seen import Seen
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.estimators.clustering import Method
 from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.sums.build import initial_state
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.public_facts import ServerData
 from flwr_dpkmeans.sums.statement import epsilon_after
 from simulations.audit.audit import AuditOptions, AuditResult, resolve_method
-from simulations.audit.cases import Case, Neighbours, draft_audited
+from simulations.audit.bounds import Method
+from simulations.audit.cases import SEED, Case, Neighbours, draft_audited
 from simulations.audit.information import Truth, information_of
 from simulations.audit.one_run import OneRunMethod, count_guesses, one_run_bound
 from simulations.audit.runs import Engine
 from simulations.audit.trials import Setup
 from simulations.audit.views import ReadableSum, resolve_adversary, view_of
-from simulations.audit.watched import run_watched
+from simulations.audit.watched import Seen, run_watched
 
 Array = NDArray[np.float64]
 

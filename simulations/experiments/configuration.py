@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from flwr_dpkmeans import __version__
 from flwr_dpkmeans.algorithms.lookup import clusterings
 from flwr_dpkmeans.algorithms.one_place.not_federated import NOT_FEDERATED
-from flwr_dpkmeans.algorithms.proxy.entries import SPREAD
 from flwr_dpkmeans.algorithms.server.resolved_bounds import PRIVATE, is_private
 from flwr_dpkmeans.baselines.central import require_central
 from flwr_dpkmeans.data.bounds.stated_bounds import read_ranges
@@ -35,7 +34,7 @@ from flwr_dpkmeans.sums.checks.supported import require_supported
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.option_rules import Options
 from flwr_dpkmeans.sums.settings import EvaluationKind
-from simulations.experiments.datasets import RANGE
+from simulations.experiments.datasets import RANGE, SPREAD
 from simulations.experiments.federation import gives_server_points
 
 Scalar = str | int | float | bool
@@ -235,7 +234,7 @@ def federated_config(
     Raises
     ------
     ConfigurationError
-        As `flwr_dpkmeans.flower.run_config.strategy_from_run_config`.
+        As `flwr_dpkmeans.flower.server_app.strategy_from_run_config`.
     """
     is_exact = run_config.get("evaluation") == EvaluationKind.EXACT.value
     if is_exact:

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.feddp.server_weights import clustered
 from flwr_dpkmeans.algorithms.measure.evaluated_state import COST_CURVE
 from flwr_dpkmeans.algorithms.one_place.not_federated import NOT_FEDERATED
 from flwr_dpkmeans.algorithms.server.box_units import in_callers_units
@@ -32,6 +31,7 @@ from simulations.experiments.configuration import (
 from simulations.experiments.datasets import DataSet, load_data_set
 from simulations.experiments.federation import (
     bounds_of,
+    clustered,
     n_clients_of,
     reference_box,
     server_points_of,

@@ -17,7 +17,6 @@ from test_contract import LOWER, SERVER_DATA, SUPPORTED, UPPER, mixture
 
 from flwr_dpkmeans.algorithms.lookup import clusterings
 from flwr_dpkmeans.algorithms.server.held_points import hold_points
-from flwr_dpkmeans.data.columns.seen import Seen
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.kernels.grid import round_to_grid
@@ -34,7 +33,7 @@ from flwr_dpkmeans.sums.checks.neighbours import check_sensitivity
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan
-from simulations.audit.watched import run_watched
+from simulations.audit.watched import Seen, run_watched
 
 Array = NDArray[np.float64]
 WIDTH = 3

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.one_place.not_federated import algorithm_entry
 from flwr_dpkmeans.algorithms.server.held_points import HeldPoints, hold_points
-from flwr_dpkmeans.data.columns.seen import Seen
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.privacy.release import Block, NoiseShape
@@ -28,7 +27,7 @@ from simulations.audit.cases import build_cases
 from simulations.audit.information import Truth, information_of
 from simulations.audit.runs import run_directly
 from simulations.audit.views import Adversary
-from simulations.audit.watched import run_watched
+from simulations.audit.watched import Seen, run_watched
 from support.protocol_federation import grid_parts
 
 Array = NDArray[np.float64]

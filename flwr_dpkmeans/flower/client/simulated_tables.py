@@ -17,6 +17,7 @@ from flwr_dpkmeans.data.files.whole_tables import whole_frame
 from flwr_dpkmeans.data.loading.class_labels import as_classes
 from flwr_dpkmeans.data.loading.layout import Layout
 from flwr_dpkmeans.data.loading.source import load_source_once
+from flwr_dpkmeans.data.loading.table import Table
 from flwr_dpkmeans.data.mixture import MixtureClients
 from flwr_dpkmeans.data.partition import (
     MIXTURE,
@@ -25,7 +26,6 @@ from flwr_dpkmeans.data.partition import (
     partition_indices,
 )
 from flwr_dpkmeans.data.schema_source import schema_of
-from flwr_dpkmeans.data.tables import Table
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.flower.client import ray_nodes
 from flwr_dpkmeans.flower.client.result_folders import result_folder
