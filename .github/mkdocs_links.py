@@ -20,8 +20,8 @@ LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
 FENCE = re.compile(r"^(```\w+) [\w-]+$", re.MULTILINE)
 
 
-def place_of(path: Path) -> str:
-    """Where a file of the project lies in the site."""
+def site_path(path: Path) -> str:
+    """Path of a file of the project in the site."""
     if path.is_relative_to(DOCS):
         return path.relative_to(DOCS).as_posix()
     return f"project/{path.relative_to(ROOT).as_posix().lstrip('.')}"
@@ -43,7 +43,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
                 continue
             seen.add(path)
             if not path.is_relative_to(DOCS):
-                added = File.generated(config, place_of(path), abs_src_path=str(path))
+                added = File.generated(config, site_path(path), abs_src_path=str(path))
                 files.append(added)
             if path.suffix == ".md":
                 waiting.append(path)
@@ -58,8 +58,8 @@ def renamed(page: Page) -> Callable[[re.Match[str]], str]:
         target = (folder / link[1]).resolve()
         if not target.is_relative_to(ROOT):
             return link[0]
-        place = relpath(place_of(target), dirname(page.file.src_uri) or ".")
-        return f"]({place}"
+        target_path = relpath(site_path(target), dirname(page.file.src_uri) or ".")
+        return f"]({target_path}"
 
     return rename
 

@@ -289,37 +289,40 @@ CEILINGS = {
     "imports that point up or sideways": 0,
     "files in the largest circle of imports": 1,
     "tokens a code line, middle file": 6.6,
-    "tokens a code line, densest file": 10.3,
-    "names that say nothing": 303,
-    "root modules besides __init__, __main__": 5,
+    "tokens a code line, densest file": 13.8,
+    "names that say nothing": 257,
+    "root modules besides __init__, __main__": 4,
     "constructor arguments of FederatedKMeans": 15,
     "questions for retry or recover": 1,
-    "trust flags outside trust": 3,
+    "trust flags outside trust": 1,
     "questions whether a round is preliminary": 0,
-    "base names that files share": 5,
-    "README, words": 1000,
-    "walrus per 1,000 code lines": 1.2,
-    "sequences times bool": 3,
-    "Any": 770,
-    "files with more than 3 public names": 120,
-    "largest folder": 19,
+    "base names that files share": 7,
+    "README, words": 700,
+    "walrus per 1,000 code lines": 0.9,
+    "sequences times bool": 2,
+    "Any": 415,
+    "files with more than 3 public concepts": 16,
+    "largest folder": 21,
     "imports of simulations by the package": 0,
-    "files that import Flower's private modules": 11,
-    "a node executes: tokens, lines of code, files": 213252,
+    "files that import Flower's private modules": 1,
+    "a node executes: tokens, lines of code, files": 225000,
     "rooms and files flat in simulations": 14,
     "test lines per package line": 1.8,
-    "tests that reach a private name": 142,
-    "setattr in tests": 559,
-    "words on pages, pages": 75163,
-    "lines over 88 columns, package and tests": 252,
-    "functions more complex than 10": 3,
+    "tests that reach a private name": 18,
+    "setattr in tests": 360,
+    "words on pages, pages": 40000,
+    "lines over 88 columns, package and tests": 255,
+    "functions more complex than 10": 1,
     "functions with more than 8 arguments": 6,
-    "summaries of more than one line": 542,
-    "docstrings against numpydoc": 64,
-    "what is unsafe in other code": 5,
+    "summaries of more than one line": 390,
+    "docstrings against numpydoc": 58,
+    "what is unsafe in other code": 3,
     "files opened and named without pathlib": 9,
 }
-"""What each figure may come to, today's at first: whoever lowers one lowers it here."""
+"""What each figure may come to, at first a little more than it came to.
+
+Whoever lowers a figure lowers it here, too.
+"""
 LINTED = {
     "functions more complex than 10": ("C901",),
     "functions with more than 8 arguments": ("PLR0913",),
@@ -333,7 +336,7 @@ SETTLED = ("D105", "D205", "D401", "D403", "S101", "S603")
 """Of these families: counted elsewhere, or no law, as pyproject.toml says."""
 PUBLIC_FLOWER = (
     *("flwr.app", "flwr.client", "flwr.clientapp", "flwr.serverapp"),
-    *("flwr.server", "flwr.simulation", "flwr"),
+    *("flwr.server", "flwr.simulation", "flwr", "flwr.serverapp.strategy"),
 )
 """Modules of Flower that its documentation offers to apps."""
 

@@ -35,8 +35,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_page_is_built(site: Path) -> None:
     for page in DOCS.rglob("*.md"):
-        place = page.relative_to(DOCS).with_suffix("")
-        folder = site if place.name == "index" else site / place
+        path = page.relative_to(DOCS).with_suffix("")
+        folder = site if path.name == "index" else site / path
         assert (folder / "index.html").is_file()
 
 

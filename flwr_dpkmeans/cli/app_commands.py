@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.files.dialect import Dialect
-from flwr_dpkmeans.data.files.encoded_text import text_chunks
-from flwr_dpkmeans.data.files.reader import ColumnUse, OpenTable, open_table
-from flwr_dpkmeans.data.files.records import Tally
+from flwr_dpkmeans.data.files.open_table import ColumnUse, OpenTable
+from flwr_dpkmeans.data.files.reader import open_table
+from flwr_dpkmeans.data.files.text.encoded_text import text_chunks
+from flwr_dpkmeans.data.files.text.tally import Tally
 from flwr_dpkmeans.data.tables import require_rows
 from flwr_dpkmeans.errors import DataError
-from flwr_dpkmeans.flower.server_app import run_keys
+from flwr_dpkmeans.flower.run_keys import run_keys
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.results.whole_files import write_whole

@@ -10,7 +10,10 @@ from pathlib import Path
 from flwr_dpkmeans.data.columns.guess import DRAFT_WEIGHT, guess_column
 from flwr_dpkmeans.data.files import reader as files
 from flwr_dpkmeans.data.files.dialect import UNSTATED, Dialect
+from flwr_dpkmeans.data.files.open_table import OpenTable
 from flwr_dpkmeans.data.files.raw_table import RawTable
+from flwr_dpkmeans.data.files.text.text_file import text_suffix
+from flwr_dpkmeans.data.files.whole_tables import one_block
 from flwr_dpkmeans.data.tables import require_rows
 from flwr_dpkmeans.errors import DataError
 
@@ -24,19 +27,18 @@ def open_table(
 
     Raises as `files.open_table` does.
     """
-    return whole(
-        files.open_table(
-            path,
-            dialect,
-            query=query,
-            may_guess=True,
-        )
+    opened = files.open_table(
+        path,
+        dialect,
+        query=query,
+        may_guess=True,
     )
+    return whole(opened)
 
 
-def whole(opened: files.OpenTable) -> RawTable:
+def whole(opened: OpenTable) -> RawTable:
     """Return all columns of an open table; a DataError without a row."""
-    table = files.one_block(opened)
+    table = one_block(opened)
     require_rows(opened)
     return table
 
@@ -69,7 +71,7 @@ def draft(table: RawTable) -> tuple[str, list[str]]:
         )
     table.one_each([column.name for column in table.columns], "a schema")
     remarks = list[str]()
-    if not table.named and files.text_suffix(table.path):
+    if not table.named and text_suffix(table.path):
         names = ",".join(column.name for column in table.columns)
         remarks.append(
             "its first row is no header of different names, so it is data, and columns"

@@ -39,8 +39,7 @@ def task_round(plan: Plan, index: int) -> PrivateSum:
 
 
 def initial_state(plan: Plan, server_points: Array | None = None) -> State:
-    """The start of a final plan, from public randomness and the server's points, if
-    there are any.
+    """Make the start of a final plan, from public randomness and the server's points.
 
     `server_points`, (n_server, n_features) in the scaled box, are handed in where the
     plan does not hold them.
@@ -172,8 +171,9 @@ def _started(
     seed: int,
     public_points: PublicPoints | None,
 ) -> State:
-    """A start, made once in a process; its arrays are read-only because they are
-    shared.
+    """Make a start, once in a process.
+
+    Its arrays are read-only because they are shared.
     """
     points = None if public_points is None else public_points.table
     state = _built(public).initial_state(seed, points)

@@ -32,8 +32,9 @@ class RunConfig:
 
     @cached_property
     def unseeded(self) -> RunConfig:
-        """The same without the public seed, on which no round depends, so that runs
-        that differ in it alone share rounds.
+        """The same without the public seed, on which no round depends.
+
+        So runs that differ in it alone share rounds.
         """
         settings = replace(self.settings, random_state=None)
         return replace(self, settings=settings)

@@ -47,8 +47,9 @@ from flwr_dpkmeans.sums.trust import trust_model
 
 
 def resolve_max_silent(config: RunConfig, n_clients: int) -> int:
-    """t: as the user set it, else by `dropout`, as its documentation in `Settings`
-    says.
+    """Choose t: as the user set it, else by `dropout`.
+
+    As its documentation in `Settings` says.
     """
     settings = config.settings
     max_silent = settings.max_silent
@@ -200,8 +201,9 @@ def _rehearse_foreign(plan: Plan) -> None:
 
 @lru_cache(maxsize=64)
 def worst_case(plan: Plan) -> float:
-    """What a run can cost in all, from its first release on, with which ledgers are
-    charged.
+    """Bound what a run can cost in all, with which ledgers are charged.
+
+    From its first release on.
 
     No later plan of the run costs more, or it is refused. Where rounds follow from a
     private count, the number is the same before and after it. An estimate while neither
@@ -270,8 +272,9 @@ def redraft_plan(
     box: Box | None = None,
     columns: str = "",
 ) -> Plan:
-    """Draft the plan of the same run again, with more (or, on a client, the same)
-    public values known.
+    """Draft the plan of the same run again, with more public values known.
+
+    On a client, with the same.
     """
     return draft_plan(
         plan.config,
@@ -288,8 +291,9 @@ def redraft_plan(
 
 
 def _with_preliminary_rounds(plan: Plan) -> Plan:
-    """The plan with the releases that come before round 1, as far as its width allows,
-    and the delta that follows.
+    """Plan the releases before round 1, as far as the width is known.
+
+    And the delta that follows.
     """
     # They were released before the count could lower delta.
     first_delta = resolve_delta(plan.config, plan.n_clients)
@@ -313,8 +317,9 @@ def _planned(plan: Plan) -> tuple[PlannedRound, ...]:
 
 @lru_cache(maxsize=64)
 def _continuations(plan: Plan) -> tuple[Plan, ...]:
-    """Final plans that a preliminary one may lead to, such that no other undercuts them
-    all; raises if there is none.
+    """Draft final plans that a preliminary one may lead to; raise if there is none.
+
+    No other undercuts them all.
 
     A retry costs least in the longest run. How a run is split into rounds changes with
     N and d in steps, so the smallest and the largest are both looked at.

@@ -1,5 +1,6 @@
-"""All parties of a run in this process, without Flower's messages, for experiments with
-thousands of virtual clients.
+"""All parties of a run in this process, without Flower's messages.
+
+For experiments with thousands of virtual clients.
 
 `run_direct` drives the same `Server` and `Client` as Flower does. They hand each other
 requests and replies as they are instead of bytes, one client after another, so that
@@ -25,17 +26,13 @@ from flwr_dpkmeans.sums.build import task_round
 from flwr_dpkmeans.sums.checks.columns import planned_schema
 from flwr_dpkmeans.sums.client import Client, Guard, Memory, Statistic
 from flwr_dpkmeans.sums.paired import Awaited, Paired
-from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.plan import FIRST_NODE_ID, Plan
 from flwr_dpkmeans.sums.round import Array, Labels, State
-from flwr_dpkmeans.sums.server import Answer, Server
+from flwr_dpkmeans.sums.server import Server
 from flwr_dpkmeans.sums.statement import Step
-from flwr_dpkmeans.sums.wire import Request
+from flwr_dpkmeans.sums.wire import Answer, Request
 
 logger = placed_logger("flwr_dpkmeans.local")
-FIRST_NODE_ID = 2
-"""As in the other engines, where node 1 is the SuperLink, since seeded noise depends on
-a client's id.
-"""
 
 
 def _as_they_are(plan: Plan, points: Array) -> Array:
@@ -68,8 +65,9 @@ def run_direct(
 
 
 class Virtual(Guard, Statistic):
-    """One client of this process while it answers; nothing is refused, charged or
-    logged.
+    """One client of this process while it answers.
+
+    Nothing is refused, charged or logged.
     """
 
     def __init__(
@@ -97,6 +95,7 @@ class Virtual(Guard, Statistic):
         return points, beside
 
     def describe(self) -> tuple[int, tuple[str, ...], bool, str]:
+        """See `Statistic.describe`; names and schema are those of the plan."""
         points, _ = self._table()
         _, n_features = points.shape
         settings = self._settings
@@ -109,6 +108,7 @@ class Virtual(Guard, Statistic):
         memory: Memory,
         index: int,
     ) -> Sequence[Array]:
+        """See `Statistic.compute`."""
         plan = memory.plan
         points, beside = self._table()
         task = plan.task
@@ -149,8 +149,9 @@ class Virtual(Guard, Statistic):
 
 
 class LocalRun(Server):
-    """A server that asks clients of its own process, and what its run leaves: state,
-    steps, attempts and plan.
+    """A server that asks clients of its own process, and what its run leaves.
+
+    State, steps, attempts and plan.
 
     The plan is final, or has its width and preliminary rounds; its ``config.masking``
     decides on masks. `scale` puts a table into the final plan's box, on the grid, where
@@ -218,8 +219,9 @@ class LocalRun(Server):
 
     @property
     def nodes(self) -> tuple[int, ...]:
-        """Along the circle on which neighbours are near each other: what one computes,
-        the other soon asks for.
+        """Whom something is asked of now, along the circle of neighbours.
+
+        What one computes, the other soon asks for.
         """
         nodes = super().nodes
         is_masked = self.plan.settings.masking

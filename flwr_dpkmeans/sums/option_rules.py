@@ -33,8 +33,9 @@ def require_integer(
     example: int,
     most: int | None = None,
 ) -> int:
-    """A count as an integer, also from NumPy or a whole float (a TOML or Hydra number),
-    from `low` to `most`.
+    """Read a count as an integer from `low` to `most`.
+
+    Also from NumPy or a whole float (a TOML or Hydra number).
     """
     if name in ("max_iter", "max-iter") and value == -1:
         # What other libraries take for rounds without an end.
@@ -87,9 +88,7 @@ def as_numbers(value: object) -> object:
 
 
 def require_bounds(bounds: object) -> None:
-    """One sentence for bounds that are missing, no numbers, reversed, not finite or of
-    the wrong number.
-    """
+    """Refuse bounds that are no pair of finite, ordered numbers for each feature."""
     sides = bounds if isinstance(bounds, tuple) else ()
     if len(sides) != 2 or not all(_are_numbers(side) for side in sides):
         raise ConfigurationError(
@@ -234,8 +233,9 @@ def _declared(default: ValueT | _MISSING_TYPE, take: Take, about: str) -> ValueT
 
 @dataclass(frozen=True)
 class Options:
-    """Options that belong together: frozen, each read and checked by its own field's
-    rule.
+    """Options that belong together, each read and checked by its field's rule.
+
+    They are frozen.
 
     Plain values will do: strings for choices, whole floats for integers, any real for a
     float.
@@ -258,8 +258,9 @@ class Options:
                 object.__setattr__(self, name, value)
 
     def __getstate__(self) -> dict[str, object]:
-        """What a file of any format stores: plain values, the text of an enumeration's
-        member.
+        """Return what a file of any format stores.
+
+        Plain values, the text of an enumeration's member.
         """
         values = self.get_params()
         for name, value in values.items():
@@ -283,8 +284,9 @@ class Options:
         }
 
     def get_params(self, deep: bool = True) -> dict[str, object]:
-        """Options by name, as scikit-learn's `clone` and nested parameters ask for
-        them.
+        """Return options by name.
+
+        As scikit-learn's `clone` and nested parameters ask for them.
         """
         names = [declared.name for declared in fields(self)]
         return {name: getattr(self, name) for name in names}

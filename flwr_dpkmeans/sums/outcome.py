@@ -29,8 +29,9 @@ class Discoveries:
 
 @dataclass(frozen=True)
 class Result:
-    """What a run found, as people want it: arrays by name, ``result["mean"]``, in the
-    units that the task says.
+    """What a run found, as people want it: arrays by name, ``result["mean"]``.
+
+    In the units that the task says.
 
     >>> import numpy as np
     >>> Result({"mean": np.array([3.0])})["mean"]

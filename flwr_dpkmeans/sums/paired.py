@@ -39,8 +39,9 @@ class Awaited:
 
 @dataclass(frozen=True)
 class Paired(Retry):
-    """A client whose peers are all in this process: what the first of two computes, the
-    second looks up.
+    """A client whose peers are all in this process.
+
+    What the first of two computes, the second looks up.
 
     X25519 gives both the same (RFC 7748, section 6.1), and the key that follows from it
     names the run and both ids. Masks and their keys are functions of arguments that

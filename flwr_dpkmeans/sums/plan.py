@@ -1,5 +1,6 @@
-"""What a plan is: every release with its sensitivity and noise, what it costs, and
-which tables it is for.
+"""What a plan is: its releases, what they cost, and which tables it is for.
+
+Each release has its sensitivity and noise.
 
 Columns are matched by name, and names never travel from a node. Where the server side
 knows them (a bounds file, named server data, an option) they stand in the plan, and
@@ -47,7 +48,16 @@ Those before it find out what the plan still lacks.
 """
 LAST_PRELIMINARY_ROUND = FIRST_TASK_ROUND - 1
 """Index of the one after which the plan is final, where there are any."""
+FIRST_NODE_ID = 2
+"""Id of the first client of a simulated run, by whatever engine.
+
+Seeded noise depends on a client's id; Flower's node 1 is the SuperLink.
+"""
 MAX_CLIENTS = 2**20
+FIRST_NODE_ID = 2
+"""Of a client in all engines, where node 1 is the SuperLink, since seeded noise depends
+on a client's id.
+"""
 SECONDS_PER_ROUND_TRIP = 6.0
 """Of a deployment, measured on a SuperLink with SuperNodes on one machine.
 
@@ -59,8 +69,9 @@ _OTHER_ROUNDS = 8
 
 @dataclass(frozen=True)
 class PlannedRound:
-    """One round as it stands in the plan: its release's trust model, its arrays, and
-    the radius in scaled units.
+    """One round as it stands in the plan.
+
+    Its release's trust model, its arrays, and the radius in scaled units.
     """
 
     name: str
@@ -73,7 +84,7 @@ class PlannedRound:
         """Number of entries of its vector."""
         return release.vector_length(self.blocks)
 
-    @cached_property
+    @property
     def model(self) -> TrustModel:
         """Its trust model."""
         return trust_model(self.trust)
@@ -143,41 +154,47 @@ class Plan:
 
     @cached_property
     def _hash(self) -> int:
-        """Computed once: a plan is looked up in caches with every message, and has
-        hundreds of values.
+        """The hash, computed once.
+
+        A plan is looked up in caches with every message, and has hundreds of values.
         """
         values = [getattr(self, item.name) for item in fields(self)]
         return hash(tuple(values))
 
     @cached_property
     def settings(self) -> Settings:
+        """What every run has, whatever it computes."""
         return self.config.settings
 
     @cached_property
     def task(self) -> Task:
+        """What the run computes."""
         return self.config.task
 
-    @cached_property
+    @property
     def model(self) -> TrustModel:
         """Trust model of the task's own rounds."""
         return trust_model(self.settings.trust)
 
     @cached_property
     def is_final(self) -> bool:
+        """Whether nothing is left to find out, so that the rounds are planned."""
         return bool(self.rounds)
 
     @cached_property
     def server_advances(self) -> bool:
-        """Whether the server alone goes from release to release, because it alone holds
-        the points that this takes.
+        """Whether the server alone goes from release to release.
+
+        It alone holds the points that this takes.
         """
         has_points = self.server is not None and self.server.n_points > 0
         return has_points and self.public_points is None
 
     @cached_property
     def by_position(self) -> bool:
-        """Whether a plan without names says something for each column, so that tables
-        cannot be put in order.
+        """Whether a plan without names says something for each column.
+
+        So tables cannot be put in order.
         """
         settings = self.settings
         if settings.feature_names:
@@ -187,8 +204,9 @@ class Plan:
 
     @cached_property
     def bounds(self) -> Box:
-        """The box that data are scaled by: the released one, or that of the
-        configuration.
+        """The box that data are scaled by.
+
+        The released one, or that of the configuration.
         """
         if self.box is None:
             return self.settings.bounds
@@ -231,8 +249,9 @@ class Plan:
         return 0
 
     def round_after(self, index: int, state: State | None) -> int:
-        """The round that follows round `index`, after which the state is `state` (None:
-        not known); T + 1: the end.
+        """Return the round that follows another; T + 1 is the end.
+
+        `state` is the one after round `index`; None: not known.
 
         Where the task has a tolerance, rounds are left out by what was released alone,
         so that server and clients find the same; it costs nothing, and saves none of
@@ -257,6 +276,7 @@ class Plan:
 
     @cached_property
     def dropout(self) -> Dropout:
+        """What happens when clients fall silent."""
         return self.settings.dropout_of(self.n_clients)
 
     @cached_property
@@ -281,8 +301,9 @@ class Plan:
 
     @cached_property
     def min_cohort(self) -> int:
-        """Smallest cohort whose sum is asked for: at least two clients besides those
-        that may collude or be silent.
+        """Smallest cohort whose sum is asked for.
+
+        At least two clients besides those that may collude or be silent.
 
         Where clients add the noise in shares, no more than those that the shares do not
         count on may be missing.
@@ -296,15 +317,17 @@ class Plan:
         return self.shares_of(self.n_clients)
 
     def shares_of(self, n_clients: int, n_sharers: int | None = None) -> Shares:
-        """How many clients add noise shares, where so many are asked and `n_sharers`
-        shared keys (None: all) before.
+        """Return how many clients add noise shares, where so many are asked.
+
+        `n_sharers` shared keys before; None: all.
         """
         return self.aggregator.shares(self, n_clients, n_sharers)
 
     @staticmethod
     def discovers(index: int) -> bool:
-        """Whether a round finds out what the plan still lacks, and is none of the
-        task's own.
+        """Tell whether a round is preliminary: it finds what the plan still lacks.
+
+        It is none of the task's own.
         """
         return index < FIRST_TASK_ROUND
 
@@ -322,6 +345,7 @@ class Plan:
 
     @cached_property
     def all_rounds(self) -> tuple[PlannedRound, ...]:
+        """Preliminary rounds, then the task's own."""
         return (*self.preliminary, *self.rounds)
 
     def released_std(
@@ -329,8 +353,9 @@ class Plan:
         planned: PlannedRound,
         block: Block,
     ) -> float:
-        """Standard deviation on one entry of a sum of all clients, also of those whose
-        shares are not counted on.
+        """Return the standard deviation of noise on one entry of a sum of all clients.
+
+        Also of those whose shares are not counted on.
         """
         return block.standard_deviation * planned.model.released_factor(self.shares)
 
@@ -360,8 +385,9 @@ class Plan:
 
     @cached_property
     def rates(self) -> Mapping[int, float]:
-        """Probability with which a client takes part in each round; everybody does in
-        those that steer the plan.
+        """Probability with which a client takes part in each round.
+
+        Everybody does in those that steer the plan.
         """
         steering = [1.0] * len(self.preliminary)
         others = [self.settings.client_sampling_rate] * len(self.rounds)
@@ -441,8 +467,9 @@ class Plan:
         )
 
     def _cost_of(self, indices: list[int]) -> float:
-        """Epsilon of some rounds, with repetitions; infinite where delta leaves no
-        room.
+        """Price some rounds, with repetitions.
+
+        Infinite where delta leaves no room.
         """
         return price_or_infinity(self.events(indices), self.delta)
 
@@ -455,16 +482,18 @@ Plan, price and report ask again and again.
 
 
 def round_trips(plan: Plan) -> int:
-    """Round trips without dropouts: of each planned aggregation, as many for keys, one
-    for the last release.
+    """Count the round trips of a run without dropouts.
+
+    Of each planned aggregation, as many for keys, and one for the last release.
     """
     n_aggregations = 1 + len(plan.all_rounds)
     return plan.aggregator.trips * n_aggregations + 1
 
 
 def make_noise_source(plan: Plan, *purpose: str | int) -> NoiseSource:
-    """Noise for one purpose: from OS entropy, or (seeded, not private) from a stream of
-    the plan's seed.
+    """Make a source of noise for one purpose.
+
+    From OS entropy, or (seeded, not private) from a stream of the plan's seed.
     """
     kind = plan.settings.noise
     if kind is NoiseKind.SEEDED:
@@ -478,8 +507,9 @@ def takes_part(
     round_index: int,
     attempt: int,
 ) -> bool:
-    """Throw a client's own coin for one aggregation; without sampling it always takes
-    part.
+    """Throw a client's own coin for one aggregation.
+
+    Without sampling it always takes part.
 
     The coin comes from OS entropy (seeded: from a stream of the plan's seed), and
     nobody but the client sees it: it sends masked zeros, noise shares included, when it

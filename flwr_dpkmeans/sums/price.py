@@ -29,8 +29,9 @@ def price(events: tuple[Event, ...], delta: float) -> float:
 
 
 def price_or_infinity(events: tuple[Event, ...], delta: float) -> float:
-    """Epsilon of the events, infinite where their discrete noise is too far from a
-    continuous one for delta.
+    """Return epsilon of the events, or infinity.
+
+    Where their discrete noise is too far from a continuous one for delta.
     """
     try:
         return price(events, delta)
@@ -73,8 +74,9 @@ def _delta_of(n: float) -> float:
 
 
 def whole_multiplier(config: RunConfig, delta: float) -> float:
-    """Gaussian noise multiplier of a release that takes the whole budget; a share s of
-    it gets this over sqrt(s).
+    """Return the noise multiplier of a Gaussian release that takes the whole budget.
+
+    A share s of it gets this over sqrt(s).
 
     Beside Laplace noise all that is not the task's own shares one part of epsilon, on
     whose size it depends.
@@ -111,8 +113,9 @@ def closing_multiplier(plan: Plan, share: float) -> float:
 
 @lru_cache(maxsize=64)
 def _sampled_multiplier(multiplier: float, rate: float, delta: float) -> float:
-    """The noise multiplier with which one release over sampled clients costs what it
-    would over all with the other.
+    """Return the multiplier of one release over sampled clients at an equal cost.
+
+    It costs what one over all clients would with the other multiplier.
     """
     over_all = release.GaussianRelease("closing round", multiplier)
     epsilon = compose_epsilon([over_all], delta)
@@ -124,8 +127,10 @@ def _sampled_multiplier(multiplier: float, rate: float, delta: float) -> float:
 
 
 def counted_delta(plan: Plan) -> float:
-    """delta once N is counted: the first of the start's delta, a quarter of it, a
-    sixteenth, ... that suits the table.
+    """Choose delta once N is counted.
+
+    The first of the start's delta, a quarter of it, a sixteenth, ... that suits the
+    table.
 
     Suits: at most 1/(n ln n), or below 1/n where the user set delta, n being the count
     and six deviations of its noise. The plan before it has the largest of them, so that

@@ -1,5 +1,6 @@
-"""What is public when an algorithm's rounds are built, and what follows from the
-server's own points.
+"""What is public when an algorithm's rounds are built.
+
+And what follows from the server's own points.
 """
 
 from __future__ import annotations
@@ -174,15 +175,17 @@ class PublicFacts:
 
     @property
     def counted(self) -> bool:
-        """Whether N was released, so that all plans that may follow from it must be
-        priced together.
+        """Whether N was released.
+
+        So all plans that may follow from it must be priced together.
         """
         return self.n_examples is not None and self.settings.n_examples is None
 
     @property
     def n_units(self) -> float:
-        """What sums are taken over: N rows or, at client level, as many clients as take
-        part on average.
+        """What sums are taken over.
+
+        N rows or, at client level, as many clients as take part on average.
         """
         if self.settings.unit is PrivacyUnit.CLIENT:
             return self.n_clients * self.settings.client_sampling_rate

@@ -1,6 +1,4 @@
-"""A private-sum round, an algorithm as a list of them, and the state that they carry
-on.
-"""
+"""A private-sum round, an algorithm as a list of them, and their state."""
 
 from __future__ import annotations
 
@@ -84,8 +82,9 @@ class State:
 
     @cached_property
     def digest(self) -> bytes:
-        """SHA-256 of names, shapes and grid values, equal on all machines whose states
-        are equal.
+        """SHA-256 of names, shapes and grid values.
+
+        Equal on all machines whose states are equal.
         """
         names = sorted(self.arrays)
         sizes: list[int] = []
@@ -105,8 +104,9 @@ class State:
 
     @cached_property
     def packed(self) -> bytes:
-        """The state as one blob, for `unpack_state`: a JSON line with names and shapes,
-        then little-endian doubles.
+        """The state as one blob, for `unpack_state`.
+
+        A JSON line with names and shapes, then little-endian doubles.
 
         Examples
         --------
@@ -128,8 +128,9 @@ class State:
         return line.encode() + doubles.tobytes()
 
     def view(self, names: Collection[str]) -> State:
-        """Return the state with only the named arrays, and the result so far: what one
-        round's statistic reads.
+        """Return the state with only the named arrays, and the result so far.
+
+        What one round's statistic reads.
         """
         seen = {}
         for name, array in self.arrays.items():
@@ -156,8 +157,7 @@ LabelledStatistic = Callable[[Array, State, Labels], Sequence[Array]]
 
 @dataclass(frozen=True)
 class PrivateSum:
-    """One round: what clients sum, how it is protected, and what follows from the
-    released sum.
+    """One round: what clients sum, its protection, and what follows from the sum.
 
     Name, blocks (from `allocate`), statistic and advance are enough where every client
     goes from release to release by itself. A statistic that reads arrays beside
@@ -247,8 +247,9 @@ class _LargeTable(Protocol):
 
 
 def _beside(points: Array | _LargeTable, columns: Array) -> Array:
-    """Points with the columns of a profile behind their own, also of a table that is
-    beyond memory.
+    """Put the columns of a profile behind a table's own.
+
+    Also of a table that is beyond memory.
     """
     if isinstance(points, np.ndarray):
         return np.hstack([points, columns])

@@ -32,8 +32,9 @@ anything but who takes part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from flwr_dpkmeans.errors import CohortError, ProtocolError, RefusalError, VersionError
 from flwr_dpkmeans.log import event, now_at, placed_logger
@@ -47,7 +48,7 @@ from flwr_dpkmeans.secagg.pins import fingerprints, require_known_peers
 from flwr_dpkmeans.secagg.ring import AggregateVector
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.secagg.session import PartOfSum, Silence, require_equal_tags
-from flwr_dpkmeans.sums.aggregation import Session, session_of
+from flwr_dpkmeans.sums.aggregation import session_of
 from flwr_dpkmeans.sums.build import initial_state, task_round
 from flwr_dpkmeans.sums.checks.plausible import require_plausible
 from flwr_dpkmeans.sums.draft import redraft_plan
@@ -62,6 +63,7 @@ from flwr_dpkmeans.sums.round import Array, State
 from flwr_dpkmeans.sums.statement import Step, build_report, describe_step
 from flwr_dpkmeans.sums.trust import Broadcast
 from flwr_dpkmeans.sums.wire import (
+    Answer,
     Failure,
     KeysReply,
     Reply,
@@ -72,17 +74,12 @@ from flwr_dpkmeans.sums.wire import (
     plan_digest,
 )
 
+if TYPE_CHECKING:
+    from flwr_dpkmeans.sums.aggregation.repeated_sums import Session
+
 logger = placed_logger("flwr_dpkmeans.server")
 
 _NODES_SHOWN = 20
-
-
-Answer = Callable[[Stage, int], Reply | Failure]
-"""What came from a node, not yet looked at.
-
-Called with what it was asked, and its id, it is the reply or a `Failure`; a
-`ProtocolError` if it cannot be read.
-"""
 
 
 class Server:
@@ -246,9 +243,7 @@ class Server:
             yield node, Request(stage, message, plan=plan, run_id=run_id)
 
     def _begin_attempt(self) -> None:
-        """Note that one more aggregation is asked for, and whether the same one was
-        before.
-        """
+        """Note that one more aggregation is asked for, and whether it is repeated."""
         session = self.session
         self._is_repeated = False
         if self.attempts:
@@ -276,8 +271,7 @@ class Server:
         timeout: float,
         option: str,
     ) -> None:
-        """Stop by a `CohortError` if so many nodes sent nothing in time that no sum can
-        follow.
+        """Stop by a `CohortError` if too many nodes sent nothing in time for a sum.
 
         `answering` are those from whom anything came at all within `timeout` seconds,
         which `option` bounds.
@@ -302,8 +296,9 @@ class Server:
         answers: Iterable[tuple[int, Answer]],
         stage: Stage,
     ) -> Iterator[tuple[int, Reply | Failure | VersionError]]:
-        """Replies of nodes that were asked, or the `Failure` or `VersionError` that
-        came instead; others are logged.
+        """Read what nodes replied that were asked.
+
+        Or the `Failure` or `VersionError` that came instead; others are logged.
         """
         nodes = frozenset(self.nodes)
         for node, answer in answers:
@@ -321,8 +316,10 @@ class Server:
             yield node, reply
 
     def _take_keys(self, answers: Iterable[tuple[int, Answer]]) -> None:
-        """Collect public keys; a refusal, another version or a table of another width
-        stops the run with a sentence.
+        """Collect public keys.
+
+        A refusal, another version or a table of another width stops the run with a
+        sentence.
         """
         agreed = self._agreed(answers)
         self._require_cohort(agreed)
@@ -370,8 +367,9 @@ class Server:
                 self._credentials[node] = credential
 
     def _agreed(self, answers: Iterable[tuple[int, Answer]]) -> dict[int, KeysReply]:
-        """Who agreed to the plan; a node that refuses it, or speaks another version,
-        stops the run.
+        """Collect who agreed to the plan.
+
+        A node that refuses it, or speaks another version, stops the run.
         """
         agreed: dict[int, KeysReply] = {}
         stopping: dict[int, Exception] = {}
@@ -479,9 +477,7 @@ class Server:
         aggregate: AggregateVector,
         n_clients: int,
     ) -> Step:
-        """Add noise if this trust model has the server do it, and retain what may be
-        known.
-        """
+        """Add noise if the server is to, and retain what may be known."""
         session = self.session
         plan = self.plan
         index = session.round_index
@@ -527,9 +523,7 @@ class Server:
         )
 
     def _take_finish(self, answers: Iterable[tuple[int, Answer]]) -> None:
-        """Check that all clients ended with the same state, and note whose result is
-        confirmed.
-        """
+        """Check that all clients ended with one state, and note who confirmed it."""
         tags: dict[int, bytes] = {}
         for node, reply in self._replies(answers, Stage.FINISH):
             if isinstance(reply, Failure):
@@ -557,8 +551,9 @@ class Server:
         self.due = None
 
     def _learn(self, index: int, released: ReleasedSum) -> None:
-        """Use a released sum: the last preliminary one makes the plan final, the others
-        move the centroids.
+        """Use a released sum.
+
+        The last preliminary one makes the plan final, the others move the centroids.
         """
         plan = self.plan
         if plan.discovers(index):
@@ -585,8 +580,9 @@ class Server:
             self._next_plan(final)
 
     def _take_schema(self, agreed: Mapping[int, KeysReply]) -> None:
-        """Learn the tables' width and columns, which must be equal, if they were not
-        declared.
+        """Learn the tables' width and columns, if they were not declared.
+
+        They must be equal.
         """
         widths = {node: reply.n_features for node, reply in agreed.items()}
         columns = {node: reply.columns for node, reply in agreed.items()}
@@ -621,8 +617,9 @@ class Server:
             self.clusters = initial_state(plan, self._server_points)
 
     def _state_for(self, index: int | None) -> bytes:
-        """What clients need to know for a round, or (None) of the result, where the
-        server alone can compute it.
+        """Pack what clients need of the state for a round, or (None) of the result.
+
+        Where the server alone can compute it.
         """
         plan = self.plan
         if not plan.server_advances or self.clusters is None:

@@ -47,8 +47,9 @@ the data.
 
 
 class EvaluationKind(Enum):
-    """Metrics of the result: none, one more private round, or exact sums, which only a
-    simulation may release.
+    """Metrics of the result.
+
+    None, one more private round, or exact sums, which only a simulation may release.
     """
 
     NONE = "none"
@@ -77,8 +78,9 @@ class Dropout(Enum):
 
     @classmethod
     def undisturbed(cls) -> Dropout:
-        """Where nobody falls silent, so that a second round trip for each sum would be
-        for nothing.
+        """What happens where nobody falls silent.
+
+        A second round trip for each sum would be for nothing.
         """
         return cls.RETRY
 
@@ -336,8 +338,9 @@ class Settings(Options):
 
     @property
     def n_beside(self) -> int:
-        """How many columns stand beside the points, for the round that describes the
-        clusters.
+        """How many columns stand beside the points.
+
+        For the round that describes the clusters.
         """
         return sum(self.profile_widths) + len(self.gap_columns)
 
@@ -348,8 +351,9 @@ class Settings(Options):
         return self.dropout
 
     def preliminary_share(self, *, counts: bool) -> float:
-        """Share of the budget that the releases before the task's own take, with a
-        private count or without.
+        """Return the share of the budget that releases before the task's own take.
+
+        With a private count or without.
         """
         share = 0.0
         if counts and self.n_examples is None:
@@ -360,8 +364,9 @@ class Settings(Options):
 
     @cached_property
     def closing_share(self) -> float:
-        """Share of the budget that the releases after the task's own take: a
-        description, and a private evaluation.
+        """Share of the budget that releases after the task's own take.
+
+        A description, and a private evaluation.
         """
         share = 0.0
         if self.evaluation is EvaluationKind.PRIVATE:
@@ -378,8 +383,9 @@ class Settings(Options):
         return self.preliminary_share(counts=counts) + self.closing_share
 
     def _require_shares(self) -> None:
-        """Refuse shares that leave the task nothing, and samples that are none, hide no
-        client or miss some.
+        """Refuse shares that leave the task nothing, and samples without effect.
+
+        Such as samples that hide no client or miss some.
         """
         rate = self.client_sampling_rate
         reserved = self.reserved_share(counts=True)
@@ -407,8 +413,9 @@ class Settings(Options):
             )
 
     def require_width(self, n_features: int | None) -> None:
-        """Refuse tables of `n_features` columns (None: not known yet) that bounds or
-        names do not fit, or too wide.
+        """Refuse tables whose width does not fit bounds or names, or too wide ones.
+
+        `n_features` is None where it is not known yet.
         """
         lower, _ = self.bounds
         n_bounds = len(lower)

@@ -1,5 +1,6 @@
-"""What a run computes: a `Task`, handed in by whoever knows an algorithm, and the
-registry that plans name it from.
+"""What a run computes: a `Task`, and the registry that plans name it from.
+
+A task is handed in by whoever knows an algorithm.
 
 Nothing in this room looks an algorithm up to ask about it: the plan holds the task, and
 the task answers.
@@ -52,8 +53,9 @@ _OF_CALLS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Task(Options, ABC):
-    """What one run computes: an algorithm with its options, frozen and hashable, since
-    it travels in the plan.
+    """What one run computes: an algorithm with its options.
+
+    Frozen and hashable, since it travels in the plan.
 
     A subclass is a frozen dataclass with a name and at least `build`; `register` makes
     it known. Everything else has a default: override `result` for units of the data,
@@ -63,10 +65,13 @@ class Task(Options, ABC):
 
     Examples
     --------
-    The smallest is `algorithms.moments.HistogramsTask`;
+    The smallest is `algorithms.statistics.histograms_task.HistogramsTask`;
     ``flwr_dpkmeans/docs/how-to/add_a_method.md`` goes through a whole package.
 
-    >>> from flwr_dpkmeans.algorithms.moments import HistogramsTask, HistogramsOptions
+    >>> from flwr_dpkmeans.algorithms.statistics.histograms_task import (
+    ...     HistogramsOptions,
+    ...     HistogramsTask,
+    ... )
     >>> HistogramsTask(options=HistogramsOptions(bins=5)).options.bins
     5
     """
@@ -135,8 +140,9 @@ class Task(Options, ABC):
 
     @abstractmethod
     def build(self, public: PublicFacts) -> Algorithm:
-        """Return the rounds, functions included, and the start: a pure function of
-        public values.
+        """Return the rounds, functions included, and the start.
+
+        A pure function of public values.
         """
 
     @property
@@ -147,8 +153,10 @@ class Task(Options, ABC):
 
     @property
     def tolerance(self) -> float | None:
-        """Where an option says it: its rounds end once one has moved the result no
-        farther; what closes a run stays.
+        """The least movement that goes on, where an option says it.
+
+        Its rounds end once one has moved the result no farther; what closes a run
+        stays.
         """
         tolerance: float | None = getattr(self.options, "tolerance", None)
         return tolerance
@@ -267,8 +275,9 @@ class Task(Options, ABC):
     # -- what is refused ---------------------------------------------------------------
 
     def check(self, settings: Settings) -> None:
-        """Refuse settings that do not go together with this task's own parameters, with
-        a sentence.
+        """Refuse settings that do not go together with this task's own parameters.
+
+        With a sentence.
         """
         n = settings.n_examples
         if n is not None and n < self.least_rows:
@@ -279,8 +288,9 @@ class Task(Options, ABC):
         settings: Settings,
         trust: TrustModel,
     ) -> None:
-        """Refuse what this task cannot do under a trust model, or what would become
-        public under it.
+        """Refuse what this task cannot do, or must not, under a trust model.
+
+        Such as what would become public under it.
         """
 
     def counted_examples(self, released_count: float) -> int:
@@ -296,13 +306,15 @@ class Task(Options, ABC):
         return n
 
     def require_bearable(self, plan: Plan) -> None:
-        """Refuse a received plan whose work with the server's points would keep a
-        client busy for hours.
+        """Refuse a received plan that would keep a client busy for hours.
+
+        By its work with the server's points.
         """
 
     def result_arrays(self, config: RunConfig) -> tuple[str, ...]:
-        """Names of the arrays that clients get as the result, beside centroids and
-        counts, where the server has it.
+        """Name the arrays that clients get as the result, where the server has it.
+
+        Beside centroids and counts.
         """
         return ()
 
@@ -358,8 +370,9 @@ class Task(Options, ABC):
         return None
 
     def server_points_words(self, plan: Plan) -> str:
-        """Who sees what of the server's points, after "their owners agreed to this use,
-        and they".
+        """Say who sees what of the server's points.
+
+        After "their owners agreed to this use, and they".
         """
         return (
             "stay on the server, except for their mean and the bounds that follow from"
@@ -407,8 +420,9 @@ def _written(task: Task) -> dict[str, object]:
 
 
 def _read(value: object) -> Task:
-    """A task of a plan; a name that nobody registered here, or options that its class
-    refuses, are errors.
+    """Read a task of a plan.
+
+    A name that nobody registered here, or options that its class refuses, are errors.
     """
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         raise ValueError("a task has a name")

@@ -41,9 +41,8 @@ from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource
 from flwr_dpkmeans.privacy.release import draw_noise
 from flwr_dpkmeans.secagg.ring import Ring
 from flwr_dpkmeans.sums.build import initial_state
-from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 from flwr_dpkmeans.sums.outcome import Discoveries
-from flwr_dpkmeans.sums.plan import make_noise_source
+from flwr_dpkmeans.sums.plan import FIRST_NODE_ID, make_noise_source
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.trust import trust_model
 from simulations.audit.cases import Case, Neighbours

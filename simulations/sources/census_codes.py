@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from flwr_dpkmeans.data.files.reader import locate_file
+from flwr_dpkmeans.data.files.located import locate_file
 from flwr_dpkmeans.errors import DataError
 
 # Detailed occupations of the 2018 one-year file (Census occupation codes of 2018),

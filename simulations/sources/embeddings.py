@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 
-from flwr_dpkmeans.data.files.reader import UNREADABLE
+from flwr_dpkmeans.data.files.guarded import UNREADABLE
 from flwr_dpkmeans.errors import (
     ConfigurationError,
     DataError,

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.files.reader import UNREADABLE, locate_file
+from flwr_dpkmeans.data.files.guarded import UNREADABLE
+from flwr_dpkmeans.data.files.located import locate_file
 from flwr_dpkmeans.data.validated import validate_points
 from flwr_dpkmeans.errors import ConfigurationError, DataError, require_whole
 from simulations.sources.federated import FederatedData

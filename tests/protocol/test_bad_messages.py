@@ -52,7 +52,7 @@ from test_hostile_server import (
 
 from flwr_dpkmeans.algorithms.lloyd_family import packed
 from flwr_dpkmeans.errors import DPKMeansError, ProtocolError
-from flwr_dpkmeans.secagg.messages.packing import MAX_BOXES
+from flwr_dpkmeans.secagg.messages.packed_parts import MAX_BOXES
 from flwr_dpkmeans.sums import build as building
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan

@@ -47,7 +47,7 @@ from flwr_dpkmeans.errors import (
     DPKMeansError,
     RefusalError,
 )
-from flwr_dpkmeans.secagg.messages import packing
+from flwr_dpkmeans.secagg.messages import packed_parts
 from flwr_dpkmeans.sums.draft import worst_case
 from flwr_dpkmeans.sums.statement import epsilon_after
 from flwr_dpkmeans.sums.wire import packet
@@ -824,9 +824,9 @@ def test_boxes_that_do_not_open_stop_the_run_with_a_sentence() -> None:
             return [reply]
         boxes = {
             node: bytes(len(box))
-            for node, box in packing.unpack_boxes(bytes(record["boxes"])).items()
+            for node, box in packed_parts.unpack_boxes(bytes(record["boxes"])).items()
         }
-        return [with_record(reply, boxes=packing.pack_boxes(boxes))]
+        return [with_record(reply, boxes=packed_parts.pack_boxes(boxes))]
 
     federation.faults.on_reply = on_reply
     with pytest.raises(CohortError) as caught:

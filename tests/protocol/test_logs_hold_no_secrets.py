@@ -28,14 +28,15 @@ from support.messages import RECORD
 from support.protocol_federation import Federation, Truth, grid_parts, make_federation
 
 from flwr_dpkmeans.errors import DataError, RefusalError
-from flwr_dpkmeans.flower import client_app as mod_module
-from flwr_dpkmeans.flower.client_app import Wrapped, show_node_logs
+from flwr_dpkmeans.flower import mod as mod_module
+from flwr_dpkmeans.flower.client.node_config import show_node_logs
+from flwr_dpkmeans.flower.client.wrapped import Wrapped
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.log import LineFormatter, LogFormat
 from flwr_dpkmeans.node import node_log
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.secagg import ciphers, keys
-from flwr_dpkmeans.sums.local import FIRST_NODE_ID
+from flwr_dpkmeans.sums.plan import FIRST_NODE_ID
 from flwr_dpkmeans.sums.round import State
 
 SIZES = (30, 40, 50, 60, 70, 80)

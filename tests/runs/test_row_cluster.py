@@ -28,10 +28,12 @@ from flwr.app import Context, RecordDict
 from support.golden_runs import FILE, RUNS, Run, digest_of, name_of
 
 from flwr_dpkmeans import __version__, federate
-from flwr_dpkmeans.data.tables import Layout, load_stated
+from flwr_dpkmeans.data.loading.declared_tables import load_stated
+from flwr_dpkmeans.data.loading.layout import Layout
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.flower import engines, row_cluster
-from flwr_dpkmeans.flower.client_app import load_client, node_settings
+from flwr_dpkmeans.flower.client.node_config import node_settings
+from flwr_dpkmeans.flower.client.node_table import load_client
 from flwr_dpkmeans.flower.kmeans_client import STATISTIC, KMeansClient
 from flwr_dpkmeans.flower.row_cluster import ClusterClient
 from flwr_dpkmeans.options import parse_config
@@ -415,7 +417,8 @@ from functools import partial
 from pathlib import Path
 import numpy as np
 from flwr_dpkmeans.data.schema import Schema
-from flwr_dpkmeans.data.tables import Layout, load_stated
+from flwr_dpkmeans.data.loading.layout import Layout
+from flwr_dpkmeans.data.loading.declared_tables import load_stated
 from flwr_dpkmeans.flower import row_cluster
 
 kind, folder = sys.argv[1], Path(sys.argv[2])

@@ -71,7 +71,9 @@ def imports_in(tree: ast.AST) -> Iterator[str]:
 
 def distributions_in(folder: str) -> dict[str, str]:
     """What the files of a folder import from others, each with one of the files."""
-    helpers = {path.stem for path in (ROOT / "tests").rglob("*.py")} | {"support"}
+    of_tests = list((ROOT / "tests").rglob("*.py"))
+    packages = {path.parent.name for path in of_tests if path.name == "__init__.py"}
+    helpers = {path.stem for path in of_tests} | packages
     users = {}
     for path in sorted((ROOT / folder).rglob("*.py")):
         for module in set(imports_in(ast.parse(path.read_text()))):

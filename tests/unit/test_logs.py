@@ -29,16 +29,17 @@ import numpy as np
 import pytest
 from flwr.app import Context, RecordDict
 from support.engines import join_ray
+from support.machine import type_command
 from support.protocol_federation import grid_parts, make_federation
 
 import flwr_dpkmeans
 from flwr_dpkmeans.errors import CohortError, ConfigurationError
-from flwr_dpkmeans.flower import client_app as flower_node
-from flwr_dpkmeans.flower.exchange import recall
+from flwr_dpkmeans.flower.client import node_config as flower_node
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
+from flwr_dpkmeans.flower.messages.client_memory import recall
 from flwr_dpkmeans.flower.progress import Progress
 from flwr_dpkmeans.flower.server_app import ended_by
-from flwr_dpkmeans.flower.strategy import round_trips_left
+from flwr_dpkmeans.flower.strategies.run_log import round_trips_left
 from flwr_dpkmeans.log import (
     LONGEST_LINE,
     LineFormatter,
@@ -64,7 +65,7 @@ from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.secagg.credentials import Credential
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.secagg.party import Party
-from flwr_dpkmeans.sums.local import FIRST_NODE_ID
+from flwr_dpkmeans.sums.plan import FIRST_NODE_ID
 from flwr_dpkmeans.sums.wire import Request
 
 PACKAGE = logging.getLogger("flwr_dpkmeans")
@@ -137,7 +138,7 @@ def test_every_line_says_where_in_the_run_it_belongs(
 def test_a_node_without_a_guard_is_warned_in_every_run(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, program: str
 ) -> None:
-    monkeypatch.setattr("sys.argv", [program, "--token", "x"])
+    type_command(monkeypatch, [program, "--token", "x"])
     make_federation(grid_parts((20, 20))).start(algorithm="lloyd", max_iter=1)
     lines = [
         record.getMessage()
@@ -787,7 +788,7 @@ import logging, sys
 import numpy as np
 
 from flwr_dpkmeans import FastLloyd, client_app
-from flwr_dpkmeans.flower.engines import InProcessGrid, Node
+from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
 
 
 class Grid(InProcessGrid):

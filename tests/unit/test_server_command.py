@@ -28,6 +28,7 @@ from flwr.cli.build import build_fab_from_files
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from support.apps import app_files, packed
+from support.machine import replace_room, replace_time
 from support.node_files import write_node
 from support.superlink_stand_in import standing_in
 
@@ -44,7 +45,9 @@ from flwr_dpkmeans.deploy.guard.approved_fab import digest_of
 from flwr_dpkmeans.deploy.invitation import Invitation
 from flwr_dpkmeans.deploy.server_options import ServerOptions
 from flwr_dpkmeans.errors import ConfigurationError, PeerError
-from flwr_dpkmeans.flower.progress import PROGRESS_FILE, RoundTrip, kept
+from flwr_dpkmeans.flower.progress import recorded_progress
+from flwr_dpkmeans.flower.round_trip import RoundTrip
+from flwr_dpkmeans.flower.run_progress import PROGRESS_FILE
 from flwr_dpkmeans.privacy.provenance import Provenance
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from simulations.flower.ray_processes import is_supported, marked_processes
@@ -540,11 +543,7 @@ def test_what_is_wrong_is_found_and_nothing_is_started(
         elif item == "state database":
             (options.state / "state.db").write_text("no database" * 100)
         elif item == "state disk":
-            monkeypatch.setattr(
-                server_command.shutil,
-                "disk_usage",
-                lambda _: SimpleNamespace(free=10 << 20),
-            )
+            replace_room(monkeypatch, lambda _: SimpleNamespace(free=10 << 20))
         elif item == "app":
             (office.parent / "app.fab").write_bytes(packed(app_files(mark="changed")))
         elif item == "parties":
@@ -570,7 +569,7 @@ def test_a_certificate_that_ends_soon_is_a_note(
     office: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     later = time.time() + 340 * 86400
-    monkeypatch.setattr(findings.time, "time", lambda: later)
+    replace_time(monkeypatch, lambda: later)
     verdict, says = found(office, "tls")
     assert (verdict, "so 24 days more: get a new one before" in says) == (
         Verdict.NOTE,
@@ -804,7 +803,7 @@ def test_status_says_who_is_online_and_silent(
         # In the last one nobody has been asked yet.
         asked = () if number == 2 else (trip,)
         at = times or {"ward-7": f"2026-11-23T1{number}:00:00"}
-        with kept(number, results / f"run-{number}") as progress:
+        with recorded_progress(number, results / f"run-{number}") as progress:
             progress.tell(nodes=("ward-7", numbers[1]), trips=asked, answered_at=at)
         os.utime(results / f"run-{number}" / PROGRESS_FILE, (number, number))
     capsys.readouterr()

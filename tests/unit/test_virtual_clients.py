@@ -13,18 +13,16 @@ from typing import Any
 import pytest
 from flwr.app import Context, RecordDict
 from support.engines import join_ray, simulate_server
+from support.machine import type_command
 
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower.client_app import (
-    is_simulation,
-    look_for_guard,
-    node_settings,
-    result_folder,
-    stream_number,
-)
-from flwr_dpkmeans.flower.server_app import strategy_from_run_config
+from flwr_dpkmeans.flower.client.node_config import node_settings, stream_number
+from flwr_dpkmeans.flower.client.ray_nodes import is_simulation
+from flwr_dpkmeans.flower.client.result_folders import result_folder
+from flwr_dpkmeans.flower.mod import look_for_guard
+from flwr_dpkmeans.flower.run_config import strategy_from_run_config
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
-from flwr_dpkmeans.sums.local import FIRST_NODE_ID
+from flwr_dpkmeans.sums.plan import FIRST_NODE_ID
 
 
 def context(node_config: dict[str, Any], **run: Any) -> Context:
@@ -110,7 +108,7 @@ def test_a_node_that_flowers_own_program_runs_is_warned_that_it_has_no_guard(
     program: str,
     is_unguarded: bool,
 ) -> None:
-    monkeypatch.setattr(sys, "argv", [program, "--insecure"])
+    type_command(monkeypatch, [program, "--insecure"])
     look_for_guard()
     assert [record.__dict__["event"] for record in caplog.records] == [
         "unguarded"

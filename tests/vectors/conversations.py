@@ -23,7 +23,7 @@ from unittest import mock
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 
-from flwr_dpkmeans.flower.engines import InProcessGrid, Node
+from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
 from flwr_dpkmeans.secagg import keys
 
 FOLDER = Path(__file__).parent

@@ -46,7 +46,7 @@ from generate_refusals import (
     with_numbers,
 )
 
-from flwr_dpkmeans.secagg.messages.packing import unpack_boxes, unpack_nodes
+from flwr_dpkmeans.secagg.messages.packed_parts import unpack_boxes, unpack_nodes
 
 ASTRAY = "a state that goes astray"
 CHOSEN = "a plan that does not follow from what was released"

@@ -32,7 +32,7 @@ from conversations import (
 from generate_conversations import CASES, LABEL
 
 from flwr_dpkmeans.secagg import ciphers, keys
-from flwr_dpkmeans.secagg.messages.packing import unpack_boxes, unpack_roster
+from flwr_dpkmeans.secagg.messages.packed_parts import unpack_boxes, unpack_roster
 from flwr_dpkmeans.secagg.roster import Roster
 
 CONVERSATION = {

@@ -12,7 +12,8 @@ from types import MappingProxyType
 import numpy as np
 
 from flwr_dpkmeans.data.bounds.named_ranges import NamedRanges, to_ranges
-from flwr_dpkmeans.data.files.reader import UNREADABLE, reader_of
+from flwr_dpkmeans.data.files.guarded import UNREADABLE
+from flwr_dpkmeans.data.files.located import reader_of
 from flwr_dpkmeans.errors import (
     ConfigurationError,
 )

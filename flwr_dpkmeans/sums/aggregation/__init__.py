@@ -8,18 +8,16 @@ from flwr_dpkmeans.sums.aggregation.aggregators import (
     party_of,
     session_of,
 )
-from flwr_dpkmeans.sums.aggregation.plain_sums import Plain, PlainSession
+from flwr_dpkmeans.sums.aggregation.plain_sums import Plain
 from flwr_dpkmeans.sums.aggregation.recovered_sums import Recovered
-from flwr_dpkmeans.sums.aggregation.repeated_sums import Repeated, Session
+from flwr_dpkmeans.sums.aggregation.repeated_sums import Repeated
 
 __all__ = [
     "AGGREGATORS",
     "PARTIES",
     "Plain",
-    "PlainSession",
     "Recovered",
     "Repeated",
-    "Session",
     "party_of",
     "session_of",
 ]

@@ -16,11 +16,11 @@ from flwr_dpkmeans.sums.aggregation.recovered_sums import Recovered
 from flwr_dpkmeans.sums.aggregation.repeated_sums import (
     PartyStart,
     Repeated,
-    Session,
     SessionLimits,
 )
 
 if TYPE_CHECKING:
+    from flwr_dpkmeans.sums.aggregation.repeated_sums import Session
     from flwr_dpkmeans.sums.plan import Plan
 
 PARTIES: Mapping[str, type[Party]] = MappingProxyType(

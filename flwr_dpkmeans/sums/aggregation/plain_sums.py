@@ -1,23 +1,19 @@
-"""Adding up without masks, on one machine."""
+"""A client without masks, on one machine."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from flwr_dpkmeans.secagg.messages import Release, SumRequest
 from flwr_dpkmeans.secagg.party import Party, Phase, changed
-from flwr_dpkmeans.secagg.retry import RetrySession
 from flwr_dpkmeans.secagg.ring import AggregateVector
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)
 class Plain(Party):
-    """A client without masks, for experiments with many virtual ones: whoever runs this
-    sees every vector.
+    """A client without masks, for experiments with many virtual ones.
+
+    Whoever runs this sees every vector.
     """
 
     @property
@@ -40,13 +36,3 @@ class Plain(Party):
     def unblind(self, release: Release, *, blinded: bool) -> AggregateVector:
         """Nothing is blinded."""
         return AggregateVector(release.values, blinded=False)
-
-
-class PlainSession(RetrySession):
-    """The server's side: it adds up, and no key author hides anything from it, whatever
-    the trust model says.
-    """
-
-    def authors(self) -> frozenset[int]:
-        """Nobody seals a group key."""
-        return frozenset()

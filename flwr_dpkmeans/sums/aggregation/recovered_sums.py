@@ -10,17 +10,16 @@ from flwr_dpkmeans.secagg.graph import least_survivors, recovery_graph
 from flwr_dpkmeans.secagg.keys import KEY_BYTES
 from flwr_dpkmeans.secagg.party import Party
 from flwr_dpkmeans.secagg.recover import Recover
-from flwr_dpkmeans.secagg.recover_session import RecoverSession
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums.aggregation.repeated_sums import (
     PartyStart,
     Repeated,
-    Session,
     SessionLimits,
 )
 from flwr_dpkmeans.sums.trust import Shares
 
 if TYPE_CHECKING:
+    from flwr_dpkmeans.sums.aggregation.repeated_sums import Session
     from flwr_dpkmeans.sums.plan import Plan
 
 _RECOVERED_PART = 8
@@ -40,9 +39,13 @@ class Recovered(Repeated):
     trips = 2
 
     def party(self, plan: Plan, start: PartyStart) -> Party:
+        """See `Repeated.party`; masks are always there."""
         return Recover(**start, slots=plan.slots)
 
     def session(self, agreed: Plan, roster: Roster, limits: SessionLimits) -> Session:
+        """See `Repeated.session`."""
+        from flwr_dpkmeans.secagg.recover_session import RecoverSession
+
         return RecoverSession(agreed.run_id, roster, agreed.slots, **limits)
 
     def usual_max_silent(self, n_clients: int) -> int:
@@ -65,6 +68,7 @@ class Recovered(Repeated):
         _ = plan.slots
 
     def assumptions(self, plan: Plan) -> tuple[str, ...]:
+        """Say how many may collude or fall silent, and what neighbours hold."""
         n_clients = plan.n_clients
         max_silent = plan.max_silent
         graph = recovery_graph(n_clients, max_silent)

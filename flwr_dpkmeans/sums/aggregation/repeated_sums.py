@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING, TypedDict
 
 from flwr_dpkmeans.secagg.credentials import Credential
 from flwr_dpkmeans.secagg.party import Party
-from flwr_dpkmeans.secagg.recover_session import RecoverSession
-from flwr_dpkmeans.secagg.retry import Retry, RetrySession
+from flwr_dpkmeans.secagg.retry import Retry
 from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO, Roster
-from flwr_dpkmeans.sums.aggregation.plain_sums import Plain, PlainSession
+from flwr_dpkmeans.sums.aggregation.plain_sums import Plain
 from flwr_dpkmeans.sums.trust import Shares
 
 if TYPE_CHECKING:
+    from flwr_dpkmeans.secagg.recover_session import RecoverSession
+    from flwr_dpkmeans.secagg.retry_session import RetrySession
     from flwr_dpkmeans.sums.plan import Plan
 
-Session = RetrySession | RecoverSession
+    Session = RetrySession | RecoverSession
+
 _SPARSE_MAX_SILENT = 20
 
 
@@ -62,21 +64,28 @@ class Repeated:
 
     def session(self, agreed: Plan, roster: Roster, limits: SessionLimits) -> Session:
         """The server's side, once keys are agreed on."""
+        # Imported here, as a node, which is no server, is to load none of it.
+        from flwr_dpkmeans.secagg.retry_session import RetrySession
+        from flwr_dpkmeans.sums.aggregation.plain_session import PlainSession
+
         if agreed.settings.masking:
             return RetrySession(roster, **limits)
         return PlainSession(roster, **limits)
 
     def usual_max_silent(self, n_clients: int) -> int:
-        """t where nobody sets it: 0 where all pairs mask, as repeating costs budget;
-        else what sparse graphs bear.
+        """Choose t where nobody sets it.
+
+        0 where all pairs mask, as repeating costs budget; else what sparse graphs bear.
         """
         if n_clients <= ALL_PAIRS_UP_TO:
             return 0
         return min(_SPARSE_MAX_SILENT, n_clients // 10)
 
     def shares(self, plan: Plan, n_clients: int, n_sharers: int | None) -> Shares:
-        """Who adds noise shares, where so many are asked of those that shared keys
-        (None: all); none of them is lost, as a sum without one is not opened.
+        """Say who adds noise shares, where so many are asked of those that shared keys.
+
+        `n_sharers` is None where all of the plan did. No share is lost, as a sum
+        without one is not opened.
         """
         return Shares(n_clients, plan.max_silent)
 
@@ -88,7 +97,8 @@ class Repeated:
         return ()
 
     def bytes_besides(self, plan: Plan, n_aggregations: int) -> tuple[int, int]:
-        """What one client receives and sends besides vectors, keys and results, where
-        nobody falls silent.
+        """Count a client's bytes besides vectors, keys and results, received and sent.
+
+        Where nobody falls silent.
         """
         return 0, 0

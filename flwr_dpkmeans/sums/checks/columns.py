@@ -100,8 +100,9 @@ def require_labels(plan: Plan, *, has_labels: bool) -> None:
 def schema_agreement(
     digest: str, names: Sequence[str], bounds: Box, *columns: Sequence[object]
 ) -> str:
-    """What all sides of a run must have alike: a schema's digest, and what follows from
-    it (`planned_schema`); empty without a schema.
+    """Hash what all sides of a run must have alike, where there is a schema.
+
+    Its digest, and what follows from it (`planned_schema`); empty without a schema.
     """
     if not digest:
         return ""
@@ -123,8 +124,9 @@ def planned_schema(settings: Settings) -> str:
 
 
 def require_schema(plan: Plan, schema: str) -> None:
-    """Refuse a plan of another schema than this client's own, or one whose names or
-    bounds do not follow from it.
+    """Refuse a plan of another schema than this client's own.
+
+    Also one whose names or bounds do not follow from it.
     """
     settings = plan.settings
     if schema == planned_schema(settings):
@@ -140,8 +142,9 @@ def require_schema(plan: Plan, schema: str) -> None:
 
 
 def require_columns(plan: Plan, names: tuple[str, ...]) -> str:
-    """Hold a table's column names against the plan's, and return their digest in the
-    agreed order.
+    """Hold a table's column names against the plan's, and return their digest.
+
+    In the agreed order.
 
     A refusal tells numbers only: names are the node's own, and in a file that lacks its
     header they are a row.
@@ -181,8 +184,7 @@ def require_columns(plan: Plan, names: tuple[str, ...]) -> str:
 
 
 def require_agreed_columns(plan: Plan, columns: str) -> None:
-    """Refuse a plan that says that other columns, or none, are agreed on than this
-    client's own.
+    """Refuse a plan that agrees on other columns than this client's, or on none.
 
     A server that skipped the comparison, or lies about it, would have one vector added
     up under different names.

@@ -1,5 +1,6 @@
-"""What is declared of the rows, held against the counts that a run released:
-post-processing, so it costs nothing.
+"""What is declared of the rows, held against the counts that a run released.
+
+That is post-processing, so it costs nothing.
 
 A true declaration is hardly ever doubted: the difference must be of five standard
 deviations of the noise, and large enough to matter.
@@ -56,9 +57,7 @@ def declared_cautions(
     report: PrivacyReport,
     state: State,
 ) -> tuple[str, ...]:
-    """Say so where the counts in a run's last state do not agree with the numbers of
-    rows that were declared.
-    """
+    """Say so where released counts do not agree with the declared numbers of rows."""
     counted = plan.task.counted_rows(state)
     if counted is None:
         return ()
@@ -132,8 +131,9 @@ def _against_rows_of_a_client(
     total: _Total,
     bound: float,
 ) -> tuple[str, ...]:
-    """What is said of counts that were clipped to the norm `bound`, which a client with
-    as many rows as declared reaches either.
+    """Doubt counts that were clipped to a norm `bound` for each client.
+
+    A client with as many rows as declared reaches it either.
     """
     settings = plan.settings
     declared = settings.examples_per_client

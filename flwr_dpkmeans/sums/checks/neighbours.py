@@ -1,5 +1,4 @@
-"""A check for whoever writes a round: do neighbouring tables move its statistic beyond
-what it declares?
+"""A check for whoever writes a round: whether its statistic keeps its bound.
 
 It looks for a counterexample by brute force and proves nothing: `Sensitivity.because`
 says what does.
@@ -33,8 +32,9 @@ def check_sensitivity(
     n_tables: int = 5,
     seed: int = 0,
 ) -> dict[str, float]:
-    """Hold a statistic against its declared sensitivities on random neighbouring
-    tables, in exact arithmetic.
+    """Hold a statistic against its declared sensitivities, in exact arithmetic.
+
+    On random neighbouring tables.
 
     Parameters
     ----------
@@ -104,8 +104,9 @@ def _neighbours(
     n_tables: int,
     generator: np.random.Generator,
 ) -> Iterator[tuple[Array, Array]]:
-    """Pairs of tables: with and without one row, or, where a client is protected, with
-    and without all of them.
+    """Make pairs of tables that differ by one unit.
+
+    With and without one row or, where a client is protected, all rows.
     """
     by_client = unit is PrivacyUnit.CLIENT
     sizes = (*_SIZES, _MANY) if by_client else _SIZES
@@ -123,8 +124,9 @@ def _rows_beside(
     n_features: int,
     generator: np.random.Generator,
 ) -> list[Array]:
-    """Rows that join a table: one like the others, some in corners, some close to the
-    middle.
+    """Draw rows that join a table.
+
+    One like the others, some in corners, some close to the middle.
     """
     rows = list(table[:1])
     for _ in range(2):
@@ -152,8 +154,10 @@ def _in_steps(
     blocks: Sequence[Block],
     arrays: Sequence[Array],
 ) -> list[NDArray[np.int64]]:
-    """Arrays in steps of the grid; one off the grid, of another shape, or below 0 where
-    it must not be, is a `PlanError`.
+    """Count arrays in steps of the grid.
+
+    One off the grid, of another shape, or below 0 where it must not be, is a
+    `PlanError`.
     """
     in_steps = []
     for block, array in zip(blocks, arrays, strict=True):

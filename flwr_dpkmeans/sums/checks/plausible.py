@@ -33,8 +33,9 @@ def require_plausible(
     n_clients: int,
     n_sharers: int | None = None,
 ) -> None:
-    """Refuse, by a `ProtocolError`, a released sum with an entry that rows within the
-    plan's bounds cannot add up to.
+    """Refuse a released sum that rows within the plan's bounds cannot add up to.
+
+    By a `ProtocolError`, for one entry.
 
     A client can add anything modulo 2^64 to a masked sum. Where the server reads it, it
     is held against public bounds with room for its noise: post-processing that stops no
@@ -78,8 +79,9 @@ def _most_rows(
     index: int,
     n_clients: int,
 ) -> float:
-    """Rows that this many clients can have: by declaration or count if there is one,
-    and in any case by their limit.
+    """Bound the rows that so many clients can have.
+
+    By declaration or count if there is one, and in any case by their limit.
     """
     limit = float(MAX_ROWS_PER_CLIENT * n_clients)
     if plan.settings.n_examples is not None:

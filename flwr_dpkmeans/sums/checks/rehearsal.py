@@ -34,8 +34,9 @@ def is_foreign(task: Task) -> bool:
 
 @lru_cache(maxsize=16)
 def rehearse(plan: Plan, build: Callable[[Plan], Algorithm]) -> None:
-    """Refuse a final plan whose task fails, or answers nonsense, on releases of zeros,
-    by a `PlanError`.
+    """Refuse a final plan whose task fails, or answers nonsense, on zeros.
+
+    By a `PlanError`.
     """
     task = plan.task
     state = _last_state(plan, build(plan))

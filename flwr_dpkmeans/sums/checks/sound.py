@@ -28,8 +28,9 @@ _TOLERANCE = 1e-9
 
 
 def check_plan(plan: Plan) -> None:
-    """Refuse a delta that is too large, numbers that sums cannot be recovered with, and
-    rounds that cannot be run.
+    """Refuse a plan whose numbers or rounds cannot be run as they stand.
+
+    Such as a delta that is too large, or too few clients to recover sums from.
     """
     settings = plan.settings
     plan.model.require_stated(plan.shares)
@@ -77,8 +78,9 @@ def _is_uncounted(plan: Plan) -> bool:
 
 
 def check_round(plan: Plan, planned: PlannedRound) -> None:
-    """Refuse a round that is too long, cannot be reported, or whose sums could wrap or
-    noise cannot be added.
+    """Refuse a round that cannot be run or reported.
+
+    It is too long, its sums could wrap, or its noise cannot be added.
     """
     if planned.length > MAX_VECTOR_LENGTH:
         raise PlanError(
@@ -135,8 +137,9 @@ def _check_block(
 
 
 def check_budget(plan: Plan, charged: float) -> None:
-    """Refuse a plan that costs more than was asked for, or whose worst case exceeds
-    ``max_epsilon`` or what is charged.
+    """Refuse a plan that costs more than was asked for.
+
+    Or whose worst case exceeds ``max_epsilon`` or what is charged.
 
     `charged` is what ledgers were charged before this plan was known; infinite if it is
     the first.

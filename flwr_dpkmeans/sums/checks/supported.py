@@ -15,8 +15,9 @@ from flwr_dpkmeans.sums.trust import trust_model
 
 
 def require_supported(config: RunConfig, *, has_server_data: bool) -> None:
-    """Refuse combinations of task, unit, trust model and server data that do not exist,
-    with the nearest that does.
+    """Refuse combinations that do not exist, with the nearest that does.
+
+    Of task, unit, trust model and server data.
     """
     settings = config.settings
     task = config.task
@@ -73,9 +74,7 @@ def _require_delta(config: RunConfig) -> None:
 
 
 def require_server_data(task: Task | type[Task], *, has_server_data: bool) -> None:
-    """Refuse a task that needs the server's own points and has none, or has some and
-    needs none.
-    """
+    """Refuse a task that lacks the server's own points, or has no use for them."""
     use = task.server_data
     if not has_server_data and use is ServerData.NEEDED:
         raise ConfigurationError(

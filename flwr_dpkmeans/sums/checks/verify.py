@@ -19,8 +19,9 @@ from flwr_dpkmeans.sums.round import State
 
 @lru_cache(maxsize=4)
 def verify_plan(plan: Plan) -> None:
-    """Rebuild a received plan from its configuration; one whose numbers do not follow
-    is a `ProtocolError`.
+    """Rebuild a received plan from its configuration.
+
+    One whose numbers do not follow is a `ProtocolError`.
 
     Differences in the last digits are accepted; the plan's own numbers are then used by
     everybody. Virtual clients of one process share the answer.
@@ -132,8 +133,9 @@ def _unlike_fields(plan: Plan, other: Plan) -> set[str]:
 
 
 def _agree(mine: object, theirs: object) -> bool:
-    """Whether two values agree up to the last digits of their numbers, in which another
-    machine's pow may differ.
+    """Tell whether two values agree up to the last digits of their numbers.
+
+    In these another machine's pow may differ.
     """
     if mine == theirs:
         return True
@@ -162,8 +164,9 @@ def require_next(
     begun: bool,
     released: int | None,
 ) -> None:
-    """Accept no later plan but the one that follows from the plan in force and from
-    what was discovered.
+    """Accept no later plan but the one that follows.
+
+    From the plan in force, and from what was discovered.
 
     Only what plans are drafted from is compared: the rest follows, as `verify_plan`
     sees. `released` is the round that was released with it; a run has `begun` once a

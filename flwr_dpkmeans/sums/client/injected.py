@@ -61,8 +61,9 @@ class Guard:
         """
 
     def require_new_run(self) -> None:
-        """Refuse a run that was charged before, as it is replayed, or whose releases
-        could not be charged.
+        """Refuse a run that was charged before, or whose releases could not be charged.
+
+        It is replayed, or its memory was lost.
         """
 
     def require_names(
@@ -80,8 +81,9 @@ class Guard:
         memory: Memory,
         request: messages.SumRequest,
     ) -> None:
-        """Refuse what stands in the ledger, as it is replayed, and a plan that the
-        policy no longer allows.
+        """Refuse what stands in the ledger, and a plan that the policy forbids by now.
+
+        What stands there is replayed.
         """
 
     def charge(

@@ -53,8 +53,9 @@ class Memory:
     """
 
     def digest(self) -> bytes:
-        """What the tag of a reply covers: the state, or before there is one what has
-        been discovered.
+        """Hash what the tag of a reply covers.
+
+        The state, or before there is one what has been discovered.
         """
         if self.clusters is not None:
             return self.clusters.digest

@@ -24,8 +24,9 @@ def require_no_plan_is_due(plan: Plan, released: int | None) -> None:
 
 
 def require_planned(plan: Plan, message: messages.SumRequest) -> None:
-    """Hold a request against what the plan priced: so many attempts, and a cohort that
-    is not larger.
+    """Hold a request against what the plan priced.
+
+    So many attempts, and a cohort that is not larger.
     """
     if message.attempt > plan.settings.max_retries:
         raise ProtocolError(
@@ -57,8 +58,9 @@ def require_following(
 
 
 def require_size(plan: Plan, roster: Roster) -> None:
-    """Refuse a roster that is larger than the plan's cohort, as shares of the noise
-    would be smaller than was priced.
+    """Refuse a roster that is larger than the plan's cohort.
+
+    Shares of the noise would be smaller than was priced.
     """
     if len(roster.members) > plan.n_clients:
         raise ProtocolError(

@@ -21,8 +21,9 @@ from flwr_dpkmeans.sums.wire.packed_state import unpack_state
 
 @lru_cache(maxsize=4)
 def first_state(plan: Plan) -> State | None:
-    """The data-independent start, once the plan is final; None where it comes from the
-    server.
+    """Make the data-independent start, once the plan is final.
+
+    None where it comes from the server.
 
     Made once for all virtual clients of one process.
     """
@@ -38,8 +39,9 @@ def with_server_state(
     *,
     is_repeated: bool,
 ) -> Memory:
-    """Take in what the server computed from released sums and its own points; a
-    repeated request brings none.
+    """Take in what the server computed from released sums and its own points.
+
+    A repeated request brings none.
     """
     if bool(blob) == is_repeated:
         what = "came a second time for one round" if is_repeated else "is missing"
@@ -55,8 +57,9 @@ def with_server_state(
 
 
 def readable_sum(memory: Memory, release: messages.Release) -> AggregateVector:
-    """Unblind a release, of which one of another length than the plan's would be read
-    as what it is not.
+    """Unblind a release.
+
+    One of another length than the plan's would be read as what it is not.
     """
     planned = memory.plan.round_at(release.round_index)
     if release.values.shape != (planned.length,):
@@ -111,8 +114,9 @@ def _advance_once(
     state: State,
     values: bytes,
 ) -> State:
-    """Make a costly step (eigenvectors, k-means with restarts) once for all virtual
-    clients of one process.
+    """Make a costly step once for all virtual clients of one process.
+
+    Such as eigenvectors, or k-means with restarts.
     """
     readable = AggregateVector(np.frombuffer(values, dtype=np.uint64), blinded=False)
     released = as_arrays(plan, index, readable)

@@ -1,5 +1,6 @@
-"""One client of a run, without I/O: a request and what it remembers go in, a reply and
-what to remember come out.
+"""One client of a run, without I/O.
+
+A request and what it remembers go in, a reply and what to remember come out.
 
 ==========  ==============================  ============================================
 stage       what must hold                  then
@@ -193,9 +194,7 @@ class Client:
         return memory, self._keys_reply(memory)
 
     def _require_first_plan(self, plan: Plan, digest: bytes) -> None:
-        """Refuse a plan of another run, one that knows too much, and what the node does
-        not allow.
-        """
+        """Refuse a plan of another run, one that knows too much, or a forbidden one."""
         guard = self._guard
         if plan.run_id != guard.run_id:
             raise ProtocolError(
@@ -279,9 +278,7 @@ class Client:
         message: messages.SumRequest,
         request: Request,
     ) -> tuple[Memory, messages.SumReply]:
-        """Take the last release in, compute the next statistic, charge the ledger, mask
-        and answer.
-        """
+        """Take in the last release, compute the next vector, charge it and answer."""
         now_at(message.round_index, message.attempt)
         require_planned(memory.plan, message)
         n_recognised = self._recognised(memory, message)
@@ -314,8 +311,9 @@ class Client:
         *,
         is_repeated: bool,
     ) -> Memory:
-        """Read what came along with a request for a vector: a release or a state, and
-        perhaps a later plan.
+        """Read what came along with a request for a vector.
+
+        A release or a state, and perhaps a later plan.
         """
         task_release = message.release
         released_index = None
@@ -383,8 +381,9 @@ class Client:
         planned: PlannedRound,
         attempt_id: tuple[int, int],
     ) -> FixedPointVector:
-        """The statistic on the grid, or zeros where the client's own coin says that it
-        does not take part.
+        """Put the statistic on the grid.
+
+        Zeros where the client's own coin says that it does not take part.
         """
         plan = memory.plan
         index, attempt = attempt_id
@@ -410,9 +409,7 @@ class Client:
         memory: Memory,
         message: messages.UnmaskRequest,
     ) -> tuple[Memory, messages.UnmaskReply]:
-        """Give a share for each neighbour, and sign what survivors this client heard
-        of.
-        """
+        """Give a share for each neighbour, and sign the survivors that were named."""
         guard = self._guard
         now_at(message.round_index, message.attempt)
         party, reply = memory.protocol.unmask(message)
@@ -501,8 +498,9 @@ class Client:
         memory: Memory,
         message: messages.SumRequest | messages.ShareRequest,
     ) -> int:
-        """Hold the first roster of a run against the identities that the policy pins,
-        so that no server invents clients.
+        """Hold the first roster of a run against the identities that the policy pins.
+
+        So no server invents clients.
 
         Later rosters can only lose members, with unchanged keys, so what was recognised
         once stays recognised.
@@ -536,8 +534,9 @@ class Client:
         memory: Memory,
         confirmations: Mapping[int, bytes],
     ) -> None:
-        """Where identities are pinned, neighbours must have signed the survivors that
-        this client heard of.
+        """Require that neighbours signed the survivors that this client heard of.
+
+        Where identities are pinned.
         """
         guard = self._guard
         if guard.pinned is None or guard.identity is None:

@@ -16,8 +16,9 @@ from flwr_dpkmeans.sums.statement.cautions import sentences_that_hold
 
 @lru_cache(maxsize=16)
 def guarantee_of(plan: Plan) -> str:
-    """Who is held off: the trust model's sentence, the private count's own, or that
-    nobody is.
+    """Say who is held off.
+
+    The trust model's sentence, the private count's own, or that nobody is.
     """
     if not plan.is_private:
         return report_sentence("nobody")
@@ -52,8 +53,9 @@ def _with_preliminary_releases(plan: Plan, sentence: str) -> str:
 
 @lru_cache(maxsize=16)
 def assumptions_of(plan: Plan, identities: str) -> tuple[str, ...]:
-    """What the guarantee rests on, one sentence each; `identities` says who the clients
-    are.
+    """List what the guarantee rests on, one sentence each.
+
+    `identities` says who the clients are.
     """
     settings = plan.settings
     sentences = [_bounds_sentence(settings), report_sentence("as_they_are")]

@@ -29,8 +29,9 @@ def sentences_that_hold(
 
 
 def spending_cautions(requested: float, spent: float) -> tuple[str, ...]:
-    """What is to be said of a private run's budget: epsilon as the user set it, and as
-    the plan comes to.
+    """Say what is to be said of a private run's budget.
+
+    Epsilon as the user set it, and as the plan comes to.
 
     Examples
     --------
@@ -45,8 +46,9 @@ def spending_cautions(requested: float, spent: float) -> tuple[str, ...]:
 
 @lru_cache(maxsize=16)
 def plan_cautions(plan: Plan) -> tuple[str, ...]:
-    """What a final plan with noise in its releases says against the result; of a
-    preliminary one only its size.
+    """Say what a final plan with noise in its releases says against the result.
+
+    Of a preliminary one only its size.
     """
     settings = plan.settings
     by_client = settings.unit is PrivacyUnit.CLIENT
@@ -73,8 +75,9 @@ def released_cautions(
     counts: Array,
     groups: str = "clusters",
 ) -> tuple[str, ...]:
-    """What the last release's noisy counts, (n_groups,), say against the result:
-    post-processing of it.
+    """Say what the last release's noisy counts, (n_groups,), hold against a result.
+
+    By post-processing.
     """
     faint = faint_clusters(counts, report)
     if not faint:
@@ -95,8 +98,9 @@ def unclear_cautions(
     *,
     standard: bool,
 ) -> tuple[str, ...]:
-    """What private histograms did not find: the columns in which nothing, or zeros
-    alone, stood out of the noise.
+    """Say in which columns private histograms did not find a range.
+
+    Nothing, or zeros alone, stood out of the noise.
     """
     if not columns:
         return ()

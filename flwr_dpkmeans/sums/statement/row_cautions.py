@@ -42,8 +42,9 @@ def local_cautions(
     counts: Array,
     names: Sequence[str] = (),
 ) -> tuple[str, ...]:
-    """What exact rows say against a result, without a number that was taken from them,
-    for those who hold them.
+    """Say what exact rows hold against a result, for those who have them.
+
+    Without a number that was taken from them.
 
     `counts` are those of `count_outside` the box that rows were clipped to, both in the
     units of the data; `names` those of the columns where they are known, else the
@@ -75,8 +76,9 @@ def local_cautions(
 
 
 def fewer_rows_cautions(config: RunConfig, n_rows: int) -> tuple[str, ...]:
-    """What all parties' rows say against a larger declared number, for whoever holds
-    all of them.
+    """Doubt a declared number that is larger than that of all parties' rows.
+
+    For whoever holds all of them.
     """
     settings = config.settings
     declared = settings.n_examples
@@ -92,8 +94,9 @@ def party_cautions(
     parties: Sequence[str],
     names: Sequence[str],
 ) -> tuple[str, ...]:
-    """Which parties have most rows outside of the box in a column where others have
-    few, for who holds all rows.
+    """Name parties with most rows outside of the box where others have few.
+
+    For who holds all rows.
 
     `counts` are those of `count_outside`, one row for each party, which are called by
     their positions without `parties`.

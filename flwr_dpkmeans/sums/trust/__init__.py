@@ -7,6 +7,7 @@ another, it asks here.
 from __future__ import annotations
 
 from flwr_dpkmeans.sums.trust.central_trust import Central, Curator
+from flwr_dpkmeans.sums.trust.counted_shares import Shares
 from flwr_dpkmeans.sums.trust.distributed_trust import Distributed
 from flwr_dpkmeans.sums.trust.oblivious_trust import Oblivious
 from flwr_dpkmeans.sums.trust.registered import (
@@ -14,7 +15,6 @@ from flwr_dpkmeans.sums.trust.registered import (
     register_trust,
     trust_model,
 )
-from flwr_dpkmeans.sums.trust.shares import Shares
 from flwr_dpkmeans.sums.trust.trust_base import Broadcast, TrustModel
 
 __all__ = [

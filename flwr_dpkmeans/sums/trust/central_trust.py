@@ -6,13 +6,14 @@ from flwr_dpkmeans.privacy.release import (
     PROOF_PAGE,
 )
 from flwr_dpkmeans.privacy.sentences import report_sentence
-from flwr_dpkmeans.sums.trust.shares import Shares
+from flwr_dpkmeans.sums.trust.counted_shares import Shares
 from flwr_dpkmeans.sums.trust.trust_base import TrustModel
 
 
 class Central(TrustModel):
-    """Masks still hide each client's statistic from the server, which is trusted with
-    the sum.
+    """The server is trusted with the sum.
+
+    Masks still hide each client's statistic from it.
     """
 
     name = "central"
@@ -22,6 +23,7 @@ class Central(TrustModel):
     proofs = f"{PROOF_PAGE}, rows T4, T5"
 
     def guarantee(self, shares: Shares) -> str:
+        """See `TrustModel.guarantee`."""
         return report_sentence("central")
 
 
@@ -36,4 +38,5 @@ class Curator(Central):
     proofs = f"{PROOF_PAGE}, row T6"
 
     def guarantee(self, shares: Shares) -> str:
+        """See `TrustModel.guarantee`."""
         return report_sentence("curator")

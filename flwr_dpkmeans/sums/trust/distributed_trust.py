@@ -6,7 +6,7 @@ from flwr_dpkmeans.privacy.release import (
     PROOF_PAGE,
 )
 from flwr_dpkmeans.privacy.sentences import report_sentence
-from flwr_dpkmeans.sums.trust.shares import Shares
+from flwr_dpkmeans.sums.trust.counted_shares import Shares
 from flwr_dpkmeans.sums.trust.trust_base import TrustModel
 
 
@@ -27,6 +27,7 @@ class Distributed(TrustModel):
     proofs = f"{PROOF_PAGE}, rows T3, T5"
 
     def guarantee(self, shares: Shares) -> str:
+        """See `TrustModel.guarantee`."""
         lost = ""
         if shares.max_lost > 0:
             lost = report_sentence("lost", n=shares.max_lost)

@@ -6,7 +6,7 @@ from flwr_dpkmeans.privacy.release import (
     PROOF_PAGE,
 )
 from flwr_dpkmeans.privacy.sentences import report_sentence
-from flwr_dpkmeans.sums.trust.shares import Shares
+from flwr_dpkmeans.sums.trust.counted_shares import Shares
 from flwr_dpkmeans.sums.trust.trust_base import TrustModel
 
 
@@ -23,4 +23,5 @@ class Oblivious(TrustModel):
     proofs = f"{PROOF_PAGE}, rows T1, T2, T5"
 
     def guarantee(self, shares: Shares) -> str:
+        """See `TrustModel.guarantee`."""
         return report_sentence("oblivious")

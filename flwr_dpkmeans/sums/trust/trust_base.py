@@ -17,7 +17,7 @@ from flwr_dpkmeans.privacy.release import (
     theorem,
 )
 from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector, Ring
-from flwr_dpkmeans.sums.trust.shares import Shares
+from flwr_dpkmeans.sums.trust.counted_shares import Shares
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,9 @@ class Broadcast:
 
 
 class TrustModel(ABC):
-    """A trust model: stateless, so that client and server build the same one from its
-    name.
+    """A trust model: who adds noise, and who may read a sum.
+
+    It is stateless, so client and server build the same one from its name.
 
     What it has each side do follows from its attributes; a model that needs something
     else overrides `contribute`, `broadcast` or `read`. `register_trust` makes it known,
@@ -73,8 +74,9 @@ class TrustModel(ABC):
 
     @abstractmethod
     def guarantee(self, shares: Shares) -> str:
-        """Say in one sentence who adds noise, who sees what, and against whom the
-        guarantee holds.
+        """Say in one sentence who adds noise, and who sees what.
+
+        And against whom the guarantee holds.
         """
 
     # -- what each side does -----------------------------------------------------------
@@ -101,8 +103,9 @@ class TrustModel(ABC):
         shares: Shares,
         source: NoiseSource,
     ) -> FixedPointVector:
-        """Client half, before masking: add the own share of the noise to the own
-        statistic, if noise is shared.
+        """Client half, before masking: add the own share of the noise.
+
+        To the own statistic, if noise is shared.
         """
         if not self.shared_noise:
             return vector
@@ -116,9 +119,7 @@ class TrustModel(ABC):
         fraction_bits: int,
         source: NoiseSource,
     ) -> Broadcast:
-        """Server half: add noise if the clients have not, and read the result where the
-        server may.
-        """
+        """Server half: add noise if the clients have not, and read what it may."""
         if self.blinded and not aggregate.blinded:
             # Whoever adds the noise knows it, so with the noised sum it would know the
             # exact one.
@@ -141,8 +142,9 @@ class TrustModel(ABC):
         blocks: Sequence[Block],
         fraction_bits: int,
     ) -> ReleasedSum:
-        """Client half, after unblinding: accept the other side's noised sum as
-        released.
+        """Client half, after unblinding: accept a noised sum as released.
+
+        The other side's.
         """
         if aggregate.blinded:
             raise PlanError(
@@ -153,8 +155,9 @@ class TrustModel(ABC):
     # -- what follows for plans and reports --------------------------------------------
 
     def require_stated(self, shares: Shares) -> None:
-        """Refuse a model that cannot say what it guarantees, while nothing has been
-        sent: the report must say it.
+        """Refuse a model that cannot say what it guarantees, as the report must.
+
+        While nothing has been sent.
         """
         if not self.proofs.strip() or not self.guarantee(shares).strip():
             raise PlanError(
@@ -163,14 +166,16 @@ class TrustModel(ABC):
             )
 
     def hides_sums(self) -> bool:
-        """Whether some clients author keys whose streams hide the sums from the server,
-        until clients take them off.
+        """Whether key authors' streams hide the sums from the server.
+
+        Until clients take them off.
         """
         return self.blinded
 
     def server_has_result(self) -> bool:
-        """Whether the server goes from release to release as the clients do, which then
-        need not see its points.
+        """Whether the server goes from release to release as the clients do.
+
+        These then need not see its points.
         """
         return self.server_reads
 
@@ -182,8 +187,9 @@ class TrustModel(ABC):
         return self.shared_noise or self.alone
 
     def can_add(self, noise: NoiseShape) -> bool:
-        """Whether noise of this shape can be added: a sum of independent Laplace shares
-        is not Laplace noise.
+        """Whether noise of this shape can be added.
+
+        A sum of independent Laplace shares is not Laplace noise.
         """
         return not (self.shared_noise and noise is NoiseShape.LAPLACE)
 

@@ -77,8 +77,9 @@ def encode_reply(stage: Stage, reply: Reply) -> Packet:
 
 
 def decode_reply(packet: Packet, stage: Stage, node: int) -> Reply:
-    """The reply to what was asked in a stage of the protocol; a key of another version
-    is not parsed.
+    """Read the reply to what was asked in a stage of the protocol.
+
+    A key of another version is not parsed.
     """
     if stage is Stage.KEYS:
         require_same_versions(

@@ -35,8 +35,9 @@ class Status(Enum):
 
 @dataclass(frozen=True)
 class Failure:
-    """A refusal, or a failure on a client's side: a fixed code and a sentence made of
-    public values only.
+    """A refusal, or a failure on a client's side.
+
+    A fixed code and a sentence made of public values only.
     """
 
     status: Status
@@ -49,8 +50,9 @@ class Failure:
         *,
         always: bool,
     ) -> PeerError:
-        """The error that it is to the server: one that stops the run, or one that only
-        leaves the node out.
+        """Make the error that it is to the server.
+
+        One that stops the run, or one that only leaves the node out.
         """
         if always or self.code in STOPPING_CODES:
             error = RefusalError(f"node {node} refused ({self.code}): {self.sentence}")

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, TypeVar, get_args, get_type_hints
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.secagg import messages
 from flwr_dpkmeans.secagg.credentials import Credential
-from flwr_dpkmeans.secagg.messages import packing
+from flwr_dpkmeans.secagg.messages import packed_parts
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums.wire.packet import Packet
 
@@ -56,7 +56,7 @@ def _read_roster(blob: bytes, before: FieldsBefore) -> Roster:
     """A roster of the attempt that the message names; 0 where it names none."""
     attempt = before.get("attempt", 0)
     assert isinstance(attempt, int)
-    return packing.unpack_roster(attempt, blob)
+    return packed_parts.unpack_roster(attempt, blob)
 
 
 def _read_credentials(blob: bytes, before: FieldsBefore) -> Mapping[int, Credential]:
@@ -65,18 +65,20 @@ def _read_credentials(blob: bytes, before: FieldsBefore) -> Mapping[int, Credent
     n_members = 0
     if isinstance(roster, Roster):
         n_members = len(roster.members)
-    return packing.unpack_credentials(blob, n_members)
+    return packed_parts.unpack_credentials(blob, n_members)
 
 
 BLOB_FORMS: Mapping[object, BlobForm] = MappingProxyType(
     {
         bytes: BlobForm(bytes, bytes),
-        frozenset[bytes]: BlobForm(packing.pack_marks, packing.unpack_marks),
-        tuple[int, ...]: BlobForm(packing.pack_nodes, packing.unpack_nodes),
-        Mapping[int, bytes]: BlobForm(packing.pack_boxes, packing.unpack_boxes),
+        frozenset[bytes]: BlobForm(packed_parts.pack_marks, packed_parts.unpack_marks),
+        tuple[int, ...]: BlobForm(packed_parts.pack_nodes, packed_parts.unpack_nodes),
+        Mapping[int, bytes]: BlobForm(
+            packed_parts.pack_boxes, packed_parts.unpack_boxes
+        ),
         Roster: BlobForm(attrgetter("packed"), _read_roster, in_context=True),
         Mapping[int, Credential]: BlobForm(
-            packing.pack_credentials, _read_credentials, in_context=True
+            packed_parts.pack_credentials, _read_credentials, in_context=True
         ),
     }
 )

@@ -136,8 +136,9 @@ def _is_duration(value: object) -> TypeGuard[float]:
 
 @lru_cache(maxsize=16)
 def _parsed_header(text: str) -> Mapping[str, object]:
-    """Parse a header; the last few are cached, as each is looked at several times while
-    one message is handled.
+    """Parse a header; the last few are cached.
+
+    Each is looked at several times while one message is handled.
     """
     try:
         header = json.loads(text)

@@ -39,8 +39,9 @@ def plan_digest(blob: bytes) -> bytes:
 
 
 def terms_digest(plan: Plan) -> str:
-    """SHA-256 of what a plan's runs have in common: all but run id, seeds, and what is
-    counted, found or answered.
+    """Hash what a plan's runs have in common, with SHA-256.
+
+    All but run id, seeds, and what is counted, found or answered.
 
     Rounds follow from the rest, as does the delta that a count leads to, so that a
     preliminary plan has the digest of the final one. The digest of columns is another

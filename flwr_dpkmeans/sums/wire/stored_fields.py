@@ -9,7 +9,7 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
-from flwr_dpkmeans.secagg.messages import packing
+from flwr_dpkmeans.secagg.messages import packed_parts
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.wire.message_fields import BlobForm, message_fields
@@ -36,7 +36,7 @@ def _read_roster(blob: bytes) -> Roster:
     """Undo `_write_roster`."""
     (attempt,) = _ATTEMPT.unpack_from(blob)
     members = blob[_ATTEMPT.size :]
-    return packing.unpack_roster(attempt, members)
+    return packed_parts.unpack_roster(attempt, members)
 
 
 _BLOB_FORMS: Mapping[object, BlobForm] = MappingProxyType(
@@ -52,8 +52,9 @@ _BLOB_FORMS: Mapping[object, BlobForm] = MappingProxyType(
 def _text_model(
     kind: type[DataclassInstance], elsewhere: frozenset[str]
 ) -> type[BaseModel]:
-    """A model of those fields of a class that are no blobs, and do not come from
-    `elsewhere`.
+    """Make a model of a class's fields that are no blobs.
+
+    Without those that come from `elsewhere`.
     """
     from pydantic import ConfigDict, create_model
 

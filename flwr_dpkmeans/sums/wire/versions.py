@@ -67,8 +67,9 @@ def require_same_versions(
     sender: str,
     receiver: str,
 ) -> None:
-    """Refuse (`VersionError`) to go on with a side that speaks, or says that it speaks,
-    something else.
+    """Refuse (`VersionError`) to go on with a side that speaks something else.
+
+    Or says that it does.
 
     This is for a sentence that helps. What keeps versions apart is that they are in
     every key, signature and plan digest: a side that states a false one gains nothing,

@@ -77,7 +77,7 @@ class Job:
 
 def load_scaled(source: str) -> NDArray[np.float64]:
     """Load a table, its columns scaled to [-1, 1] by their own range (not private)."""
-    from flwr_dpkmeans.data.bundled import load_source
+    from flwr_dpkmeans.data.loading.source import load_source
 
     points = load_source(source).points
     low, high = points.min(axis=0), points.max(axis=0)
@@ -88,7 +88,7 @@ def load_scaled(source: str) -> NDArray[np.float64]:
 def run_job(job: Job) -> float:
     """Fit once and return the cost per point (NICV) of the scaled data."""
     from flwr_dpkmeans import FederatedKMeans
-    from flwr_dpkmeans.algorithms import clusterings
+    from flwr_dpkmeans.algorithms.lookup import clusterings
     from flwr_dpkmeans.errors import PrivacyWarning
     from flwr_dpkmeans.kmeans.cost import cost_per_point
     from flwr_dpkmeans.options import own_options

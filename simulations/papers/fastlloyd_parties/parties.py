@@ -24,7 +24,8 @@ from flwr_dpkmeans.secagg.messages import (
 )
 from flwr_dpkmeans.secagg.ring import FRACTION_BITS, encode
 from flwr_dpkmeans.sums.draft import draft_plan
-from flwr_dpkmeans.sums.local import FIRST_NODE_ID, LocalRun
+from flwr_dpkmeans.sums.local import LocalRun
+from flwr_dpkmeans.sums.plan import FIRST_NODE_ID
 from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.task import TASKS
 from flwr_dpkmeans.sums.wire import Request

@@ -41,7 +41,7 @@ from flwr_dpkmeans.algorithms.states.cluster_states import cluster_state
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.ledger import LedgerEntry, MemoryLedger
-from flwr_dpkmeans.secagg.messages import packing
+from flwr_dpkmeans.secagg.messages import packed_parts
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.wire.packed_state import unpack_state
 
@@ -338,10 +338,13 @@ def replace_record(content: RecordDict, draw: random.Random) -> None:
 PARSERS = READERS
 BYTES: dict[str, tuple[Callable[[bytes], object], str]] = {
     "plan": (load_plan, "plan"),
-    "roster": (lambda blob: packing.unpack_roster(0, blob), "roster"),
-    "boxes": (packing.unpack_boxes, "boxes"),
-    "credentials": (lambda blob: packing.unpack_credentials(blob, 4), "credentials"),
-    "nodes": (packing.unpack_nodes, "survivors"),
+    "roster": (lambda blob: packed_parts.unpack_roster(0, blob), "roster"),
+    "boxes": (packed_parts.unpack_boxes, "boxes"),
+    "credentials": (
+        lambda blob: packed_parts.unpack_credentials(blob, 4),
+        "credentials",
+    ),
+    "nodes": (packed_parts.unpack_nodes, "survivors"),
     "state": (unpack_state, "state"),
 }
 

@@ -12,7 +12,7 @@ import numpy as np
 from support.recovery_federation import PLAN, RecoveryFederation
 
 from flwr_dpkmeans.secagg.messages import Release
-from flwr_dpkmeans.secagg.messages.packing import pack_boxes
+from flwr_dpkmeans.secagg.messages.packed_parts import pack_boxes
 
 N_CLIENTS, MAX_SILENT, LENGTH = 260, 13, 650
 

@@ -1,0 +1,1 @@
+"""Tables that say the types of their columns themselves."""

@@ -1,0 +1,1 @@
+"""Delimited text: records, quotes, headers and encodings."""
