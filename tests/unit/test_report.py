@@ -345,8 +345,6 @@ def test_provenance_comes_back_from_a_file_and_leaves_out_what_is_new() -> None:
     assert (written.run_id, written.cohort) == ("7", ("2 (abcd)", "3 (ef01)"))
 
 
-
-
 @pytest.mark.parametrize(
     ("n_clients", "words"), [(0, "0 clients"), (1, "one table"), (2, "2 clients")]
 )
