@@ -13,10 +13,14 @@ from flwr_dpkmeans.estimators.inputs import PartyTables
 
 def tables_in(X: PartyTables) -> list[ArrayLike] | None:
     """The parties' tables in memory, from a list or by name; None of one table."""
-    tables = list(X.values()) if isinstance(X, Mapping) else X
-    if not isinstance(tables, list | tuple) or not tables:
+    tables = X
+    if isinstance(X, Mapping):
+        tables = list(X.values())
+    if not isinstance(tables, list | tuple):
         return None
-    return list(tables) if np.ndim(tables[0]) == 2 else None
+    if not tables or np.ndim(tables[0]) != 2:
+        return None
+    return list(tables)
 
 
 def name_columns(model: BaseEstimator, names: tuple[str, ...]) -> None:
@@ -31,5 +35,8 @@ def n_rows_of(X: object) -> int:
     """Rows of a table as its own kind counts them; 1 where that is not known."""
     shape = getattr(X, "shape", None)
     if shape:
-        return int(shape[0])
-    return len(X) if hasattr(X, "__len__") else 1
+        n_rows = shape[0]
+        return int(n_rows)
+    if hasattr(X, "__len__"):
+        return len(X)
+    return 1

@@ -15,12 +15,17 @@ _CODE = re.compile(r"0\d+")
 
 def are_codes(cells: Sequence[str]) -> bool:
     """Whether texts are codes of digits, some of which begin with 0."""
-    return any(map(_CODE.fullmatch, cells)) and all(map(str.isdecimal, cells))
+    if not any(map(_CODE.fullmatch, cells)):
+        return False
+    return all(map(str.isdecimal, cells))
 
 
 def counts_up(numbers: NDArray[np.float64]) -> bool:
     """Whether whole numbers, (n,), have no gap and none of them occurs twice."""
-    if not len(numbers) or not is_whole(numbers):
+    n_numbers = len(numbers)
+    if n_numbers == 0 or not is_whole(numbers):
         return False
-    has_no_gap = np.ptp(numbers) == len(numbers) - 1
-    return bool(has_no_gap) and are_different(numbers)
+    n_steps = n_numbers - 1
+    if np.ptp(numbers) != n_steps:
+        return False
+    return are_different(numbers)

@@ -5,15 +5,26 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-
-def is_constant(values: NDArray[np.float64]) -> bool:
-    return len(values) > 0 and bool((values == values[0]).all())
+Numbers = NDArray[np.float64]
 
 
-def is_whole(values: NDArray[np.float64]) -> bool:
+def is_constant(values: Numbers) -> bool:
+    """Whether there are values, and all of them are the first one."""
+    if len(values) == 0:
+        return False
+    is_first = values == values[0]
+    return bool(is_first.all())
+
+
+def is_whole(values: Numbers) -> bool:
     """Whether all values are whole numbers, and none is missing."""
-    return bool((np.isfinite(values) & (np.rint(values) == values)).all())
+    if not np.isfinite(values).all():
+        return False
+    rounded = np.rint(values)
+    return np.array_equal(rounded, values)
 
 
-def are_different(values: NDArray[np.float64]) -> bool:
-    return len(np.unique(values)) == len(values)
+def are_different(values: Numbers) -> bool:
+    """Whether no value occurs twice."""
+    different = np.unique(values)
+    return len(different) == len(values)

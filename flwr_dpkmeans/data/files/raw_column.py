@@ -6,13 +6,15 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.files.cell_numbers import plain_number
 from flwr_dpkmeans.data.files.cells import iso_text, text_of
+
+Numbers = NDArray[np.float64]
+Texts = list[str | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,21 +39,25 @@ class RawColumn:
     """
 
     name: str
-    values: NDArray[np.float64] | None = field(repr=False)
+    values: Numbers | None = field(repr=False)
     n_unparsable: int = 0
-    text: Callable[[], list[str | None]] = field(default=list, repr=False)
-    numeric: NDArray[np.float64] | None = field(default=None, repr=False)
+    text: Callable[[], Texts] = field(default=list, repr=False)
+    numeric: Numbers | None = field(default=None, repr=False)
     date_format: str = ""
 
     @classmethod
     def of_cells(
         cls,
         name: str,
-        cells: Iterable[Any],
-        values: NDArray[np.float64] | None = None,
+        cells: Iterable[object],
+        values: Numbers | None = None,
     ) -> RawColumn:
         """Make a column of Python objects, each read by itself without `values`."""
-        return cls(name, values, text=cache(lambda: list(map(text_of, cells))))
+
+        def texts() -> Texts:
+            return list(map(text_of, cells))
+
+        return cls(name, values, text=cache(texts))
 
     def as_text_without_numbers(self) -> RawColumn:
         """Return it as text if there is text in it, and not a single number."""
@@ -61,18 +67,17 @@ class RawColumn:
             return self
         return replace(self, values=None, n_unparsable=0)
 
-    def numbers(self) -> NDArray[np.float64]:
+    def numbers(self) -> Numbers:
         """Return its numbers, also those written as text; NaN where a cell is none."""
         numbers = self.values if self.numeric is None else self.numeric
         if numbers is not None:
             return numbers
-        cells = self.text()
-        return np.array(
-            [math.nan if cell is None else plain_number(cell) for cell in cells],
-            dtype=float,
-        )
+        read = list[float]()
+        for cell in self.text():
+            read.append(math.nan if cell is None else plain_number(cell))
+        return np.array(read, dtype=float)
 
-    def dates(self) -> list[str | None]:
+    def dates(self) -> Texts:
         """Return its cells as text, those of the stated date format as ISO 8601."""
         cells = self.text()
         if not self.date_format:
@@ -86,14 +91,21 @@ def joined_column(parts: Sequence[RawColumn]) -> RawColumn:
     if len(parts) == 1:
         return parts[0]
     values = [part.values for part in parts if part.values is not None]
-    whole = np.concatenate(values) if len(values) == len(parts) else None
-    text = cache(lambda: [cell for part in parts for cell in part.text()])
-    n_unparsable = sum(part.n_unparsable for part in parts)
-    date_format = parts[0].date_format
+    whole = None
+    if len(values) == len(parts):
+        whole = np.concatenate(values)
+
+    def texts() -> Texts:
+        cells: Texts = []
+        for part in parts:
+            cells += part.text()
+        return cells
+
+    first = parts[0]
     return RawColumn(
-        parts[0].name,
+        first.name,
         whole,
-        n_unparsable,
-        text,
-        date_format=date_format,
+        sum(part.n_unparsable for part in parts),
+        cache(texts),
+        date_format=first.date_format,
     )

@@ -6,10 +6,13 @@ from pathlib import Path
 
 from flwr_dpkmeans.data.files.formats.parquet_folder import folder_files
 
+_CLUSTERS = ("ray://", "dask://")
+
 
 def is_clustered(source: object) -> bool:
     """Whether a source is a cluster's table, as ``ray:///shared/rows``."""
-    return str(source).startswith(("ray://", "dask://"))
+    address = str(source)
+    return address.startswith(_CLUSTERS)
 
 
 def source_files(source: str | Path) -> list[Path]:
@@ -17,5 +20,9 @@ def source_files(source: str | Path) -> list[Path]:
 
     Those of a folder, or the path itself.
     """
-    path = Path(source).expanduser()
-    return folder_files(path)[0] if path.is_dir() else [path]
+    path = Path(source)
+    path = path.expanduser()
+    if not path.is_dir():
+        return [path]
+    files, _ = folder_files(path)
+    return files

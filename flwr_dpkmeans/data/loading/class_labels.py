@@ -7,10 +7,12 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+Labels = NDArray[np.int64]
 _LARGEST_CLASS = 2**31
+_REAL = (int, float, np.integer, np.floating)
 
 
-def as_classes(values: object, n_rows: int) -> NDArray[np.int64]:
+def as_classes(values: object, n_rows: int) -> Labels:
     """Turn whatever stands in a label column into classes (n_rows,), without an error.
 
     A server that could make a node fail over its labels would learn about them at no
@@ -23,22 +25,29 @@ def as_classes(values: object, n_rows: int) -> NDArray[np.int64]:
         values = np.fromiter(values, dtype=object, count=len(values))
     array = np.asarray(values)
     if array.dtype.kind == "c":
-        array = np.where(array.imag == 0.0, array.real, -1.0)
+        is_real = array.imag == 0.0
+        array = np.where(is_real, array.real, -1.0)
     if array.shape != (n_rows,):
         return none
     if array.dtype.kind == "O":
-        array = np.array([_number(value) for value in array])
+        numbers = list(map(_number, array))
+        array = np.array(numbers)
     if array.dtype.kind not in "biuf":
         return none
-    is_in_range = (array >= 0) & (array <= _LARGEST_CLASS)
-    is_class = is_in_range & (np.rint(array) == array)
+    is_positive = array >= 0
+    is_small = array <= _LARGEST_CLASS
+    is_whole = np.rint(array) == array
+    is_class = is_positive & is_small & is_whole
     # A narrow type need not hold -1.
-    classes = np.where(is_class, array, 0).astype(np.int64)
+    classes = np.where(is_class, array, 0)
+    classes = classes.astype(np.int64)
     return np.where(is_class, classes, -1)
 
 
 def _number(value: object) -> float:
     """A Python object as a number; NaN if it is none, or too large to be a class."""
-    if not isinstance(value, int | float | np.integer | np.floating):
+    if not isinstance(value, _REAL):
         return math.nan
-    return float(value) if -1 <= value <= _LARGEST_CLASS else math.nan
+    if -1 <= value <= _LARGEST_CLASS:
+        return float(value)
+    return math.nan

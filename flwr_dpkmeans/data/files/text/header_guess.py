@@ -10,6 +10,7 @@ from flwr_dpkmeans.data.files.cell_numbers import has_decimal_comma, plain_numbe
 from flwr_dpkmeans.data.files.cells import MISSING
 
 MOSTLY = 0.9
+Cells = Sequence[str]
 
 
 # Below this width a first row 0, 1, ... is rather data than what pandas writes for a
@@ -17,9 +18,7 @@ MOSTLY = 0.9
 _FEWEST_NUMBERED = 3
 
 
-def guess_header(
-    first: Sequence[str], rows: Sequence[Sequence[str]]
-) -> tuple[bool, str]:
+def guess_header(first: Cells, rows: Sequence[Cells]) -> tuple[bool, str]:
     """Guess whether a table's first record has names, by the rows below it.
 
     It has where words stand above columns of numbers, or where each cell is a different
@@ -36,44 +35,51 @@ def guess_header(
     cells = [cell.strip() for cell in first]
     has_index = len(cells) > 1 and not cells[0]
     names = cells[1:] if has_index else cells
-    if len(names) >= _FEWEST_NUMBERED and names == list(map(str, range(len(names)))):
+    n_names = len(names)
+    numbers = list(map(str, range(n_names)))
+    if n_names >= _FEWEST_NUMBERED and names == numbers:
         return True, "the first record, 0 to the number of columns, was taken for names"
     data = "the first record was taken for data: state header = true if it is names"
     if any(map(_is_number, names)):
         return False, data
     above_numbers = _names_above_numbers(cells, rows)
     present = [name for name in names if name]
-    are_all_above_numbers = len(present) > 0 and len(above_numbers) == len(present)
-    are_different = len(set(names)) == len(names)
+    n_above = len(above_numbers)
+    are_all_above_numbers = 0 < n_above == len(present)
+    are_different = len(set(names)) == n_names
     words = [name for name in above_numbers if is_word(name)]
     has_plain_word = any(map(_is_plain_word, words))
     if has_plain_word and (are_different or are_all_above_numbers):
         return True, ""
     taken = "was taken for names: state header = false if it is data"
-    if are_all_above_numbers and len(above_numbers) > 1:
+    if are_all_above_numbers and n_above > 1:
         return True, f"the first record, which stands above numbers, {taken}"
     are_words = all(map(is_word, names))
     if are_different and are_words and not _is_marker(names):
-        why = f"the first record {taken}" if above_numbers else ""
-        return True, why
+        if not above_numbers:
+            return True, ""
+        return True, f"the first record {taken}"
     return False, data
 
 
-def _names_above_numbers(
-    cells: Sequence[str], rows: Sequence[Sequence[str]]
-) -> list[str]:
+def _names_above_numbers(cells: Cells, rows: Sequence[Cells]) -> list[str]:
     """Cells of a first record that are not empty and stand above numbers."""
-    whole_rows = [row for row in rows if len(row) == len(cells)]
+    n_cells = len(cells)
+    whole_rows = [row for row in rows if len(row) == n_cells]
     names = []
     for index, name in enumerate(cells):
-        if name and _holds_numbers([row[index] for row in whole_rows]):
+        column = [row[index] for row in whole_rows]
+        if name and _holds_numbers(column):
             names.append(name)
     return names
 
 
 def _is_number(cell: str) -> bool:
     """Whether a cell is a finite number or a truth value; infinity may be a name."""
-    return math.isfinite(plain_number(cell)) or has_decimal_comma(cell)
+    number = plain_number(cell)
+    if math.isfinite(number):
+        return True
+    return has_decimal_comma(cell)
 
 
 def is_word(cell: str) -> bool:
@@ -81,8 +87,10 @@ def is_word(cell: str) -> bool:
 
     ``>89`` may be censored, dates are data.
     """
-    has_letter = any(letter.isalpha() for letter in cell)
-    return has_letter and math.isnan(plain_number(cell))
+    if not any(map(str.isalpha, cell)):
+        return False
+    number = plain_number(cell)
+    return math.isnan(number)
 
 
 def _is_plain_word(cell: str) -> bool:
@@ -90,7 +98,7 @@ def _is_plain_word(cell: str) -> bool:
     return not re.search(r"\s\d", cell)
 
 
-def _is_marker(names: Sequence[str]) -> bool:
+def _is_marker(names: Cells) -> bool:
     """Whether all names are markers of missing cells.
 
     One may be a name ("Na" is sodium).
@@ -98,8 +106,11 @@ def _is_marker(names: Sequence[str]) -> bool:
     return set(names) <= MISSING
 
 
-def _holds_numbers(cells: Sequence[str]) -> bool:
+def _holds_numbers(cells: Cells) -> bool:
     """Whether hardly anything but numbers stands in a column."""
-    present = [cell.strip() for cell in cells if cell.strip() not in MISSING]
+    stripped = map(str.strip, cells)
+    present = [cell for cell in stripped if cell not in MISSING]
     n_numbers = sum(map(_is_number, present))
-    return n_numbers > 0 and n_numbers >= MOSTLY * len(present)
+    if n_numbers == 0:
+        return False
+    return n_numbers >= MOSTLY * len(present)
