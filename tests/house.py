@@ -492,9 +492,10 @@ def is_private(name: str) -> bool:
     """Whether a name is its module's or class's own.
 
     Those that end with an underscore, as ``__version__`` and IPython's ``_repr_html_``,
-    are protocols.
+    are protocols; ``flower/_private.py`` is what the house calls it.
     """
-    return name.startswith("_") and not name.endswith("_")
+    is_protocol = name.endswith("_") or name == "_private"
+    return name.startswith("_") and not is_protocol
 
 
 def private_reaches() -> int:
