@@ -336,7 +336,7 @@ SETTLED = ("D105", "D205", "D401", "D403", "S101", "S603")
 """Of these families: counted elsewhere, or no law, as pyproject.toml says."""
 PUBLIC_FLOWER = (
     *("flwr.app", "flwr.client", "flwr.clientapp", "flwr.serverapp"),
-    *("flwr.server", "flwr.simulation", "flwr"),
+    *("flwr.server", "flwr.simulation", "flwr", "flwr.serverapp.strategy"),
 )
 """Modules of Flower that its documentation offers to apps."""
 
@@ -492,9 +492,10 @@ def is_private(name: str) -> bool:
     """Whether a name is its module's or class's own.
 
     Those that end with an underscore, as ``__version__`` and IPython's ``_repr_html_``,
-    are protocols.
+    are protocols; ``flower/_private.py`` is what the house calls it.
     """
-    return name.startswith("_") and not name.endswith("_")
+    is_protocol = name.endswith("_") or name == "_private"
+    return name.startswith("_") and not is_protocol
 
 
 def private_reaches() -> int:

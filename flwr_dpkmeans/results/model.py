@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flwr_dpkmeans.algorithms.cluster_profile import Figure
+from flwr_dpkmeans.algorithms.profile.profile_reading import Figure
 from flwr_dpkmeans.data.arrays_of import as_array
 from flwr_dpkmeans.data.columns.column_kind import Kind
 from flwr_dpkmeans.data.files.formats.frames import frame_table
@@ -39,8 +39,9 @@ from flwr_dpkmeans.results.cautions.clear_centres import (
 from flwr_dpkmeans.results.cautions.gaps import Gaps
 from flwr_dpkmeans.results.model_file import model_of, plain_of
 from flwr_dpkmeans.results.number_texts import number_texts
-from flwr_dpkmeans.results.page import CONSOLE, HTML, summary
+from flwr_dpkmeans.results.page import summary
 from flwr_dpkmeans.results.profile import as_frame, profile
+from flwr_dpkmeans.results.rendering import CONSOLE, HTML
 from flwr_dpkmeans.results.whole_files import write_whole
 from flwr_dpkmeans.sums.statement import LOCAL
 
