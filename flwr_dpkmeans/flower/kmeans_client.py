@@ -13,20 +13,7 @@ from typing import TYPE_CHECKING, Any
 from flwr.client import NumPyClient
 from numpy.typing import ArrayLike
 
-from flwr_dpkmeans.algorithms.kmeans_task import centre_half_widths
-from flwr_dpkmeans.algorithms.measure.evaluated_state import COST_CURVE
-from flwr_dpkmeans.algorithms.measure.evaluation_result import (
-    EvaluationResult,
-    read_evaluation,
-)
-from flwr_dpkmeans.algorithms.server.box_units import (
-    in_box,
-    in_callers_units,
-    plan_bounds,
-)
-from flwr_dpkmeans.data.doubts.doubtful_columns import doubts_about_own_table
 from flwr_dpkmeans.data.frame_names import frame_columns, require_names
-from flwr_dpkmeans.data.loading.class_labels import as_classes
 from flwr_dpkmeans.data.loading.table import Table
 from flwr_dpkmeans.data.rows import Rows
 from flwr_dpkmeans.data.schema import Schema
@@ -34,10 +21,6 @@ from flwr_dpkmeans.data.validated import validate_labels, validate_points
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
 from flwr_dpkmeans.log import placed_logger, where_raised
 from flwr_dpkmeans.privacy.report import PrivacyReport
-from flwr_dpkmeans.results.aside import can_run_aside
-from flwr_dpkmeans.results.model import Model
-from flwr_dpkmeans.results.profile import as_frame
-from flwr_dpkmeans.results.whole_files import require_writable
 from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.checks.columns import (
     agreed_names,
@@ -248,6 +231,8 @@ class KMeansClient(NumPyClient):
 
     def _schema(self) -> dict[str, Scalar]:
         """What the mod may know of the table before a plan is agreed on."""
+        from flwr_dpkmeans.results.whole_files import require_writable
+
         if self.output_dir is not None:
             require_writable(self.output_dir)
         names = json.dumps(self.feature_names) if self.feature_names else ""
@@ -282,10 +267,14 @@ class KMeansClient(NumPyClient):
         Returns ``(0.0, 0, {})``: nothing that depends on data.
         """
         # What writes a result is loaded with it, and not with each message.
-        from flwr_dpkmeans.data.doubts.doubt import (
-            sentences_about,
-        )
+        from flwr_dpkmeans.algorithms.kmeans_task import centre_half_widths
+        from flwr_dpkmeans.algorithms.measure.evaluated_state import COST_CURVE
+        from flwr_dpkmeans.algorithms.measure.evaluation_result import read_evaluation
+        from flwr_dpkmeans.algorithms.server.box_units import in_callers_units
+        from flwr_dpkmeans.data.doubts.doubt import sentences_about
+        from flwr_dpkmeans.data.doubts.doubtful_columns import doubts_about_own_table
         from flwr_dpkmeans.flower.client.written_result import write_result
+        from flwr_dpkmeans.results.aside import can_run_aside
 
         plan = plan_of(config)
         state = _state(parameters, config)
@@ -366,6 +355,8 @@ class KMeansClient(NumPyClient):
         if isinstance(self.points, Rows):
             logger.info("no local profile is written of a table beyond memory")
             return None
+        from flwr_dpkmeans.results.profile import as_frame
+
         try:
             if self.profile_table is None:
                 return replace(model, schema=None).profile(
@@ -385,6 +376,8 @@ class KMeansClient(NumPyClient):
 
         That some are no class of the plan is said in this log only.
         """
+        from flwr_dpkmeans.data.loading.class_labels import as_classes
+
         if self.labels is None or step.labelled is None:
             return None
         n_classes = plan.task.n_classes(plan.settings)
@@ -414,6 +407,8 @@ class KMeansClient(NumPyClient):
 
     def _grid_points(self, plan: Plan) -> Array:
         """The points in [-1, 1]^d on the grid; computed once per plan."""
+        from flwr_dpkmeans.algorithms.server.box_units import in_box, plan_bounds
+
         if self._scaled is None or self._scaled[0] is not plan:
             bounds, points = (
                 plan_bounds(plan, self.points.shape[1]),

@@ -88,7 +88,7 @@ class ClusterClient(KMeansClient):
         output_dir: Path | None = None,
     ) -> None:
         kind, self._path = source.split("://", 1)
-        engine = self._engine = _ENGINES[kind]
+        engine = self._engine = ENGINES[kind]
         self._load = load
         if not Path(self._path).is_absolute():
             raise DataError(
@@ -329,7 +329,7 @@ class _Engine:
     """
 
 
-_ENGINES = {
+ENGINES = {
     "ray": _Engine(
         "Ray",
         "flwr[simulation]",
