@@ -19,12 +19,12 @@ _TASKS = {
     "server_kmeans++": "feddp.public_start:ServerKMeansPlusPlusTask",
     "server_lloyd": "feddp.server_lloyd:ServerLloydTask",
     "sphere_packing": "feddp.packed_start:SpherePackingTask",
-    "naive_bayes": "naive_bayes:NaiveBayesTask",
-    "moments": "moments:MomentsTask",
-    "histograms": "moments:HistogramsTask",
-    "radii": "moments:RadiiTask",
-    "array_sum": "array_sum:ArraySumTask",
-    "exact_array_sum": "array_sum:ExactArraySumTask",
+    "naive_bayes": "statistics.naive_bayes:NaiveBayesTask",
+    "moments": "statistics.moments_task:MomentsTask",
+    "histograms": "statistics.histograms_task:HistogramsTask",
+    "radii": "statistics.radii_task:RadiiTask",
+    "array_sum": "statistics.array_sum:ArraySumTask",
+    "exact_array_sum": "statistics.exact_array_sum:ExactArraySumTask",
 }
 """File and class of each task."""
 for _name, _place in _TASKS.items():

@@ -120,7 +120,7 @@ def check(options: CheckOptions) -> int:
     """Say how an own table reads by a schema: what is missing, misspelt, or outside the
     bounds, and which values.
     """
-    from flwr_dpkmeans.data.tables import Layout
+    from flwr_dpkmeans.data.loading.layout import Layout
     from flwr_dpkmeans.deploy import owner_commands
 
     layout = Layout(dialect=options.dialect, query=options.query)

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 from rich.progress import Progress
 
-from flwr_dpkmeans.algorithms.server_points import is_private
+from flwr_dpkmeans.algorithms.server.resolved_bounds import is_private
 from flwr_dpkmeans.cli.plan_options import (
     PICTURE_FILE,
     PLAN_FILE,
@@ -23,13 +23,14 @@ from flwr_dpkmeans.cli.plan_options import (
 )
 from flwr_dpkmeans.data.bounds.stated_bounds import read_ranges
 from flwr_dpkmeans.data.own_table import open_table
-from flwr_dpkmeans.data.schema import Schema, schema_of
+from flwr_dpkmeans.data.schema import Schema
+from flwr_dpkmeans.data.schema_source import schema_of
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, listed
 from flwr_dpkmeans.options import option_defaults
 from flwr_dpkmeans.planner.forecast import Forecast, make_forecast
 from flwr_dpkmeans.planner.present import described
 from flwr_dpkmeans.planner.request import PlanningRequest
-from flwr_dpkmeans.results.page import MARKDOWN
+from flwr_dpkmeans.results.rendering import MARKDOWN
 from flwr_dpkmeans.results.whole_files import write_whole
 
 

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.arrays_of import as_array
-from flwr_dpkmeans.data.files.cells import number_of
-from flwr_dpkmeans.data.table_labels import column_labels, frame_columns, require_names
+from flwr_dpkmeans.data.files.cell_numbers import number_of
+from flwr_dpkmeans.data.frame_names import frame_columns, require_names
+from flwr_dpkmeans.data.table_labels import column_labels
 from flwr_dpkmeans.errors import (
     DataError,
     nearest,

@@ -46,7 +46,7 @@ from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.node.identity import write_new
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.privacy.provenance import utc_now
-from flwr_dpkmeans.results.page import HTML, rendered
+from flwr_dpkmeans.results.rendering import HTML, rendered
 from flwr_dpkmeans.results.writer import PAGE_FILE
 
 _logger = placed_logger(__name__)

@@ -44,7 +44,7 @@ from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower._private import CLIENT_APP
 from flwr_dpkmeans.node.identity import write_new
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
-from flwr_dpkmeans.results.page import CONSOLE, rendered
+from flwr_dpkmeans.results.rendering import CONSOLE, rendered
 
 SUPERNODE = (
     sys.executable,

@@ -20,9 +20,10 @@ from flwr_dpkmeans.data.columns.seen import Seen, Spread
 from flwr_dpkmeans.data.files import reader as files
 from flwr_dpkmeans.data.files.dialect import Dialect
 from flwr_dpkmeans.data.files.open_table import OpenTable
+from flwr_dpkmeans.data.loading.layout import Layout
+from flwr_dpkmeans.data.loading.schema_tables import look_by_schema
 from flwr_dpkmeans.data.own_table import draft, whole
 from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Schema
-from flwr_dpkmeans.data.tables import Layout, look_by_schema
 from flwr_dpkmeans.deploy.last_message import LastMessage, utc
 from flwr_dpkmeans.deploy.ledger_report import LedgerReport, inspect_ledger
 from flwr_dpkmeans.deploy.node_options import NodeOptions

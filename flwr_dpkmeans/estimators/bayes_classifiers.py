@@ -17,8 +17,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from flwr_dpkmeans import options as run_options
-from flwr_dpkmeans.algorithms.naive_bayes import (
-    Columns,
+from flwr_dpkmeans.algorithms.statistics.class_columns import Columns
+from flwr_dpkmeans.algorithms.statistics.naive_bayes import (
     NaiveBayesOptions,
     NaiveBayesTask,
 )
@@ -26,21 +26,18 @@ from flwr_dpkmeans.data.bounds.stated_bounds import doubtful_pairs, read_ranges
 from flwr_dpkmeans.data.classes import distinct_labels
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.row_labels import in_order_of, row_labels
-from flwr_dpkmeans.data.schema import schema_of
+from flwr_dpkmeans.data.schema_source import schema_of
 from flwr_dpkmeans.errors import ConfigurationError, DataError, InputWarning, warn
 from flwr_dpkmeans.estimators.federate import federate_tables
-from flwr_dpkmeans.estimators.fitted import (
-    CURATED,
-    n_rows_of,
-    name_columns,
-    ordered,
+from flwr_dpkmeans.estimators.fitted import CURATED, ordered
+from flwr_dpkmeans.estimators.inputs import Answer, PartyLabels, PartyTables
+from flwr_dpkmeans.estimators.party_tables import Tables
+from flwr_dpkmeans.estimators.refusals import (
     require_declared,
     require_no_others,
     require_rows,
-    tables_in,
 )
-from flwr_dpkmeans.estimators.inputs import Answer, PartyLabels, PartyTables
-from flwr_dpkmeans.estimators.party_tables import Tables
+from flwr_dpkmeans.estimators.table_lists import n_rows_of, name_columns, tables_in
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.results.federated import Federated

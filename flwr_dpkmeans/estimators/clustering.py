@@ -19,27 +19,26 @@ from sklearn.base import (
 from sklearn.utils.validation import check_is_fitted
 
 from flwr_dpkmeans import options as run_options
-from flwr_dpkmeans.algorithms.cluster_profile import MISSING, Figure, read_profile
 from flwr_dpkmeans.algorithms.kmeans_task import CENTRE_DEVIATION, KMeansTask
-from flwr_dpkmeans.algorithms.lookup import NOT_FEDERATED
-from flwr_dpkmeans.algorithms.measure import COST_CURVE
-from flwr_dpkmeans.algorithms.server_points import is_private
+from flwr_dpkmeans.algorithms.measure.evaluated_state import COST_CURVE
+from flwr_dpkmeans.algorithms.one_place.not_federated import NOT_FEDERATED
+from flwr_dpkmeans.algorithms.profile.profile_reading import (
+    MISSING,
+    Figure,
+    read_profile,
+)
+from flwr_dpkmeans.algorithms.server.resolved_bounds import is_private
 from flwr_dpkmeans.data.bounds.stated_bounds import doubtful_pairs
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Encoded
 from flwr_dpkmeans.errors import ConfigurationError, DataError
-from flwr_dpkmeans.estimators.fitted import (
-    lacks_names,
-    n_rows_of,
-    name_columns,
-    ordered,
-    require_rows,
-    tables_in,
-)
+from flwr_dpkmeans.estimators.fitted import lacks_names, ordered
 from flwr_dpkmeans.estimators.inputs import Answer, Answers, PartyLabels, PartyTables
 from flwr_dpkmeans.estimators.party_tables import Tables
 from flwr_dpkmeans.estimators.progress_bar import progress_bar
+from flwr_dpkmeans.estimators.refusals import require_rows
 from flwr_dpkmeans.estimators.run_engines import ENGINES, InOnePlace, fit_in_one_place
+from flwr_dpkmeans.estimators.table_lists import n_rows_of, name_columns, tables_in
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kmeans.cost import sum_of_squares

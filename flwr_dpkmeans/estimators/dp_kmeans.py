@@ -9,17 +9,14 @@ from typing import Self
 
 from numpy.typing import ArrayLike
 
-from flwr_dpkmeans.algorithms.lookup import NOT_FEDERATED
-from flwr_dpkmeans.data.schema import schema_of
+from flwr_dpkmeans.algorithms.one_place.not_federated import NOT_FEDERATED
+from flwr_dpkmeans.data.schema_source import schema_of
 from flwr_dpkmeans.errors import InputWarning, warn
 from flwr_dpkmeans.estimators.clustering import PrivateClustering
-from flwr_dpkmeans.estimators.fitted import (
-    CURATED,
-    require_declared,
-    require_no_others,
-)
+from flwr_dpkmeans.estimators.fitted import CURATED
 from flwr_dpkmeans.estimators.inputs import Answer
 from flwr_dpkmeans.estimators.party_tables import Tables
+from flwr_dpkmeans.estimators.refusals import require_declared, require_no_others
 from flwr_dpkmeans.options import FlatOptions
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.round import Array

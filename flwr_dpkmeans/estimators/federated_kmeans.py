@@ -14,15 +14,16 @@ from numpy.typing import ArrayLike
 
 from flwr_dpkmeans import options as run_options
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
-from flwr_dpkmeans.algorithms.measure import COST_CURVE
-from flwr_dpkmeans.algorithms.server_points import squared_unit
-from flwr_dpkmeans.data.schema import schema_of
+from flwr_dpkmeans.algorithms.measure.evaluated_state import COST_CURVE
+from flwr_dpkmeans.algorithms.server.box_widths import squared_unit
+from flwr_dpkmeans.data.schema_source import schema_of
 from flwr_dpkmeans.errors import ConfigurationError, InputWarning, warn
 from flwr_dpkmeans.estimators.clustering import PrivateClustering
-from flwr_dpkmeans.estimators.fitted import n_rows_of, require_no_others
 from flwr_dpkmeans.estimators.inputs import Answer, Answers, PartyLabels, PartyTables
 from flwr_dpkmeans.estimators.party_tables import Tables
+from flwr_dpkmeans.estimators.refusals import require_no_others
 from flwr_dpkmeans.estimators.run_engines import ENGINES
+from flwr_dpkmeans.estimators.table_lists import n_rows_of
 from flwr_dpkmeans.options import ClientLevel, Cohort, FlatOptions
 from flwr_dpkmeans.results.run_result import ClusterChoice
 from flwr_dpkmeans.sums.settings import Settings
@@ -149,7 +150,7 @@ class FederatedKMeans(PrivateClustering):
         without one.
     profile_ : pandas.DataFrame or None
         With noise, what a schema's ``profile`` asks for
-        (`flwr_dpkmeans.algorithms.cluster_profile.Figure`).
+        (`flwr_dpkmeans.algorithms.profile.profile_reading.Figure`).
     n_iter_ : int
         Number of iterations.
     history_ : list of dict

@@ -9,7 +9,8 @@ from typing import NamedTuple, overload
 
 from numpy.typing import ArrayLike
 
-from flwr_dpkmeans.data.table_labels import column_labels, frame_columns
+from flwr_dpkmeans.data.frame_names import frame_columns
+from flwr_dpkmeans.data.table_labels import column_labels
 from flwr_dpkmeans.data.validated import validate_points
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.estimators.party_checks import check_of_party

@@ -10,15 +10,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flwr_dpkmeans.algorithms.server_points import PRIVATE, is_private, resolve_bounds
+from flwr_dpkmeans.algorithms.server.resolved_bounds import (
+    PRIVATE,
+    is_private,
+    resolve_bounds,
+)
 from flwr_dpkmeans.data.bounds.stated_bounds import read_ranges
 from flwr_dpkmeans.data.classes import codes_of
 from flwr_dpkmeans.data.columns.treatment import Missing
 from flwr_dpkmeans.data.doubts.notebook import doubts_of_frames, doubts_of_rows
+from flwr_dpkmeans.data.frame_names import frame_columns
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.row_labels import in_order_of, row_labels
 from flwr_dpkmeans.data.schema import Encoded, Schema
-from flwr_dpkmeans.data.table_labels import column_labels, frame_columns
+from flwr_dpkmeans.data.table_labels import column_labels
 from flwr_dpkmeans.data.validated import (
     validate_columns,
     validate_labels,

@@ -283,7 +283,7 @@ def replace_config_reader(around: Callable[[ReadConfig], ReadConfig]) -> None:
     The hole: it inflates and parses the ``pyproject.toml`` of any app that a run
     brings, in the SuperNode itself and before a process with a guard exists: 290 kB
     become 600 MB, and what it raises ends the node (Flower's issue text is in
-    secagg/THREATS.md).
+    docs/reference/threats.md).
     """
     loop = vars(importlib.import_module(_NODE_LOOP))
     loop[_READ_CONFIG] = around(loop[_READ_CONFIG])
@@ -294,7 +294,7 @@ def replace_wait_for_reply(around: Callable[[WaitForReply], WaitForReply]) -> No
 
     The hole: it waits for ever, also where nothing is left that could give a reply.
     Such a node is dead inside, and "online" for everybody else (Flower's issue text is
-    in secagg/THREATS.md).
+    in docs/reference/threats.md).
     """
     loop = vars(importlib.import_module(_NODE_LOOP))
     loop[_WAIT_FOR_REPLY] = around(loop[_WAIT_FOR_REPLY])

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from flwr.client import NumPyClient
 from numpy.typing import ArrayLike
 
+from flwr_dpkmeans.data.frame_names import frame_columns, require_names
+from flwr_dpkmeans.data.loading.table import Table
 from flwr_dpkmeans.data.rows import Rows
 from flwr_dpkmeans.data.schema import Schema
-from flwr_dpkmeans.data.table_labels import frame_columns, require_names
-from flwr_dpkmeans.data.tables import Table
 from flwr_dpkmeans.data.validated import validate_labels, validate_points
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
 from flwr_dpkmeans.log import placed_logger, where_raised
@@ -35,7 +35,7 @@ from flwr_dpkmeans.sums.statement import LOCAL, count_outside, local_cautions
 from flwr_dpkmeans.sums.wire import load_plan
 
 if TYPE_CHECKING:
-    from flwr_dpkmeans.algorithms.measure import EvaluationResult
+    from flwr_dpkmeans.algorithms.measure.evaluation_result import EvaluationResult
     from flwr_dpkmeans.results.model import Model
 
 logger = placed_logger("flwr_dpkmeans.client")
@@ -268,12 +268,11 @@ class KMeansClient(NumPyClient):
         """
         # What writes a result is loaded with it, and not with each message.
         from flwr_dpkmeans.algorithms.kmeans_task import centre_half_widths
-        from flwr_dpkmeans.algorithms.measure import COST_CURVE, read_evaluation
-        from flwr_dpkmeans.algorithms.server_points import in_callers_units
-        from flwr_dpkmeans.data.doubts.doubtful_columns import (
-            doubts_about_own_table,
-            sentences_about,
-        )
+        from flwr_dpkmeans.algorithms.measure.evaluated_state import COST_CURVE
+        from flwr_dpkmeans.algorithms.measure.evaluation_result import read_evaluation
+        from flwr_dpkmeans.algorithms.server.box_units import in_callers_units
+        from flwr_dpkmeans.data.doubts.doubt import sentences_about
+        from flwr_dpkmeans.data.doubts.doubtful_columns import doubts_about_own_table
         from flwr_dpkmeans.flower.client.written_result import write_result
         from flwr_dpkmeans.results.aside import can_run_aside
 
@@ -377,7 +376,7 @@ class KMeansClient(NumPyClient):
 
         That some are no class of the plan is said in this log only.
         """
-        from flwr_dpkmeans.data.bundled import as_classes
+        from flwr_dpkmeans.data.loading.class_labels import as_classes
 
         if self.labels is None or step.labelled is None:
             return None
@@ -412,7 +411,7 @@ class KMeansClient(NumPyClient):
 
     def _grid_points(self, plan: Plan) -> Array:
         """The points in [-1, 1]^d on the grid; computed once per plan."""
-        from flwr_dpkmeans.algorithms.server_points import in_box, plan_bounds
+        from flwr_dpkmeans.algorithms.server.box_units import in_box, plan_bounds
 
         if self._scaled is None or self._scaled[0] is not plan:
             bounds, points = (

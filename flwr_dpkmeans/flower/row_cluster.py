@@ -29,7 +29,7 @@ import numpy as np
 from flwr_dpkmeans import __version__
 from flwr_dpkmeans.data.files.formats.parquet import parquet_schemas
 from flwr_dpkmeans.data.files.guarded import in_one_sentence
-from flwr_dpkmeans.data.tables import Table
+from flwr_dpkmeans.data.loading.table import Table
 from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError
 from flwr_dpkmeans.flower.kmeans_client import (
     STATISTIC,
@@ -88,7 +88,7 @@ class ClusterClient(KMeansClient):
         output_dir: Path | None = None,
     ) -> None:
         kind, self._path = source.split("://", 1)
-        engine = self._engine = _ENGINES[kind]
+        engine = self._engine = ENGINES[kind]
         self._load = load
         if not Path(self._path).is_absolute():
             raise DataError(
@@ -329,7 +329,7 @@ class _Engine:
     """
 
 
-_ENGINES = {
+ENGINES = {
     "ray": _Engine(
         "Ray",
         "flwr[simulation]",

@@ -6,17 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from flwr_dpkmeans import foreign_names
-from flwr_dpkmeans.algorithms.lookup import algorithm_entry
-from flwr_dpkmeans.data.bundled import BUNDLED, load_server_table, require_source
-from flwr_dpkmeans.data.partition import (
-    COLUMN_KINDS,
-    MIXTURE,
-    MIXTURE_BOUNDS,
-    Partition,
-    parse_sizes,
-)
-from flwr_dpkmeans.data.schema import schema_of
-from flwr_dpkmeans.data.tables import Layout, Table
+from flwr_dpkmeans.algorithms.one_place.not_federated import algorithm_entry
+from flwr_dpkmeans.data.bundled import BUNDLED
+from flwr_dpkmeans.data.loading.layout import Layout
+from flwr_dpkmeans.data.loading.server_table import load_server_table
+from flwr_dpkmeans.data.loading.source import require_source
+from flwr_dpkmeans.data.loading.table import Table
+from flwr_dpkmeans.data.mixture import MIXTURE_BOUNDS
+from flwr_dpkmeans.data.partition import COLUMN_KINDS, MIXTURE, Partition, parse_sizes
+from flwr_dpkmeans.data.schema_source import schema_of
 from flwr_dpkmeans.errors import ConfigurationError, member, nearest, require_positive
 from flwr_dpkmeans.flower.client.ray_nodes import OutputFiles
 from flwr_dpkmeans.flower.client.simulated_tables import mixture_of, simulated_part

@@ -15,8 +15,10 @@ from typing import Any
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from flwr_dpkmeans.data.schema import schema_of
-from flwr_dpkmeans.errors import DPKMeansError
+from flwr_dpkmeans.data.schema_source import schema_of
+from flwr_dpkmeans.errors import (
+    DPKMeansError,
+)
 from flwr_dpkmeans.flower._private import ended_run_error
 from flwr_dpkmeans.flower.client.ray_nodes import OutputFiles
 from flwr_dpkmeans.flower.client.result_folders import run_folder

@@ -17,10 +17,18 @@ from flwr.serverapp.strategy import Strategy
 
 from flwr_dpkmeans.algorithms.first_plan import first_plan
 from flwr_dpkmeans.algorithms.kmeans_task import centre_half_widths
-from flwr_dpkmeans.algorithms.lookup import algorithm_entry
-from flwr_dpkmeans.algorithms.measure import read_evaluation
-from flwr_dpkmeans.algorithms.server_points import in_callers_units, resolve_bounds
-from flwr_dpkmeans.errors import CohortError, ConfigurationError, DPKMeansError, listed
+from flwr_dpkmeans.algorithms.measure.evaluation_result import (
+    read_evaluation,
+)
+from flwr_dpkmeans.algorithms.one_place.not_federated import algorithm_entry
+from flwr_dpkmeans.algorithms.server.box_units import in_callers_units
+from flwr_dpkmeans.algorithms.server.resolved_bounds import resolve_bounds
+from flwr_dpkmeans.errors import (
+    CohortError,
+    ConfigurationError,
+    DPKMeansError,
+    listed,
+)
 from flwr_dpkmeans.flower.messages.exchange import exchange
 from flwr_dpkmeans.flower.messages.joining import turn, wait_for_nodes
 from flwr_dpkmeans.flower.messages.message_sizes import log_size

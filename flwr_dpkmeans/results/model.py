@@ -15,20 +15,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flwr_dpkmeans.algorithms.cluster_profile import Figure
+from flwr_dpkmeans.algorithms.profile.profile_reading import Figure
 from flwr_dpkmeans.data.arrays_of import as_array
 from flwr_dpkmeans.data.columns.column_kind import Kind
 from flwr_dpkmeans.data.files.formats.frames import frame_table
 from flwr_dpkmeans.data.files.located import locate_file
-from flwr_dpkmeans.data.files.raw_table import RawColumn, RawTable
+from flwr_dpkmeans.data.files.raw_column import RawColumn
+from flwr_dpkmeans.data.files.raw_table import RawTable
+from flwr_dpkmeans.data.frame_names import frame_columns, require_names
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Schema
-from flwr_dpkmeans.data.table_labels import (
-    column_labels,
-    frame_columns,
-    require_names,
-    require_same_labels,
-)
+from flwr_dpkmeans.data.table_labels import column_labels, require_same_labels
 from flwr_dpkmeans.errors import DataError, LocalMisuseError, listed
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
 from flwr_dpkmeans.kernels.blocks import row_blocks
@@ -42,8 +39,9 @@ from flwr_dpkmeans.results.cautions.clear_centres import (
 from flwr_dpkmeans.results.cautions.gaps import Gaps
 from flwr_dpkmeans.results.model_file import model_of, plain_of
 from flwr_dpkmeans.results.number_texts import number_texts
-from flwr_dpkmeans.results.page import CONSOLE, HTML, summary
+from flwr_dpkmeans.results.page import summary
 from flwr_dpkmeans.results.profile import as_frame, profile
+from flwr_dpkmeans.results.rendering import CONSOLE, HTML
 from flwr_dpkmeans.results.whole_files import write_whole
 from flwr_dpkmeans.sums.statement import LOCAL
 

@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.doubts.doubtful_columns import (
-    Doubt,
-    are_codes,
-    doubts_about_numbers,
-)
+from flwr_dpkmeans.data.doubts.codes import are_codes
+from flwr_dpkmeans.data.doubts.doubt import Doubt
+from flwr_dpkmeans.data.doubts.doubtful_cells import doubts_about_numbers
 from flwr_dpkmeans.data.files.cells import MISSING
 
 if TYPE_CHECKING:

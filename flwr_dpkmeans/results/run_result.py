@@ -6,16 +6,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flwr_dpkmeans.algorithms.measure import COST_CURVE, EvaluationResult
+from flwr_dpkmeans.algorithms.measure.evaluated_state import COST_CURVE
+from flwr_dpkmeans.algorithms.measure.evaluation_result import EvaluationResult
 from flwr_dpkmeans.algorithms.proxy.entries import RADIUS
-from flwr_dpkmeans.algorithms.server_points import squared_unit
+from flwr_dpkmeans.algorithms.server.box_widths import squared_unit
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.results.cautions.bounds_cautions import bound_cautions
 from flwr_dpkmeans.results.cautions.clear_centres import Array
+from flwr_dpkmeans.results.cautions.closeness import closeness_cautions
 from flwr_dpkmeans.results.cautions.dominating_column import domination_cautions
 from flwr_dpkmeans.results.cautions.gaps import gap_cautions
-from flwr_dpkmeans.results.cautions.sureness import closeness_cautions, column_cautions
+from flwr_dpkmeans.results.cautions.sureness import column_cautions
 from flwr_dpkmeans.results.whole_files import write_whole
 
 if TYPE_CHECKING:
@@ -110,7 +112,7 @@ class ClusterChoice:
 
         Returns its absolute path.
         """
-        from flwr_dpkmeans.results.picture import draw_cost_curve
+        from flwr_dpkmeans.results.pictures.cost_curve import draw_cost_curve
 
         drawn = draw_cost_curve(self.costs, self.n_clusters, self.privacy)
         return write_whole(Path(path), drawn)

@@ -28,9 +28,9 @@ from flwr_dpkmeans.sums.client import Client, Guard, Memory, Statistic
 from flwr_dpkmeans.sums.paired import Awaited, Paired
 from flwr_dpkmeans.sums.plan import FIRST_NODE_ID, Plan
 from flwr_dpkmeans.sums.round import Array, Labels, State
-from flwr_dpkmeans.sums.server import Answer, Server
+from flwr_dpkmeans.sums.server import Server
 from flwr_dpkmeans.sums.statement import Step
-from flwr_dpkmeans.sums.wire import Request
+from flwr_dpkmeans.sums.wire import Answer, Request
 
 logger = placed_logger("flwr_dpkmeans.local")
 

@@ -48,6 +48,11 @@ Those before it find out what the plan still lacks.
 """
 LAST_PRELIMINARY_ROUND = FIRST_TASK_ROUND - 1
 """Index of the one after which the plan is final, where there are any."""
+FIRST_NODE_ID = 2
+"""Id of the first client of a simulated run, by whatever engine.
+
+Seeded noise depends on a client's id; Flower's node 1 is the SuperLink.
+"""
 MAX_CLIENTS = 2**20
 FIRST_NODE_ID = 2
 """Of a client in all engines, where node 1 is the SuperLink, since seeded noise depends
@@ -79,7 +84,7 @@ class PlannedRound:
         """Number of entries of its vector."""
         return release.vector_length(self.blocks)
 
-    @cached_property
+    @property
     def model(self) -> TrustModel:
         """Its trust model."""
         return trust_model(self.trust)
@@ -166,7 +171,7 @@ class Plan:
         """What the run computes."""
         return self.config.task
 
-    @cached_property
+    @property
     def model(self) -> TrustModel:
         """Trust model of the task's own rounds."""
         return trust_model(self.settings.trust)

@@ -32,8 +32,9 @@ anything but who takes part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from flwr_dpkmeans.errors import CohortError, ProtocolError, RefusalError, VersionError
 from flwr_dpkmeans.log import event, now_at, placed_logger
@@ -48,7 +49,6 @@ from flwr_dpkmeans.secagg.ring import AggregateVector
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.secagg.session import PartOfSum, Silence, require_equal_tags
 from flwr_dpkmeans.sums.aggregation import session_of
-from flwr_dpkmeans.sums.aggregation.server_sessions import Session
 from flwr_dpkmeans.sums.build import initial_state, task_round
 from flwr_dpkmeans.sums.checks.plausible import require_plausible
 from flwr_dpkmeans.sums.draft import redraft_plan
@@ -63,6 +63,7 @@ from flwr_dpkmeans.sums.round import Array, State
 from flwr_dpkmeans.sums.statement import Step, build_report, describe_step
 from flwr_dpkmeans.sums.trust import Broadcast
 from flwr_dpkmeans.sums.wire import (
+    Answer,
     Failure,
     KeysReply,
     Reply,
@@ -73,17 +74,12 @@ from flwr_dpkmeans.sums.wire import (
     plan_digest,
 )
 
+if TYPE_CHECKING:
+    from flwr_dpkmeans.sums.aggregation.repeated_sums import Session
+
 logger = placed_logger("flwr_dpkmeans.server")
 
 _NODES_SHOWN = 20
-
-
-Answer = Callable[[Stage, int], Reply | Failure]
-"""What came from a node, not yet looked at.
-
-Called with what it was asked, and its id, it is the reply or a `Failure`; a
-`ProtocolError` if it cannot be read.
-"""
 
 
 class Server:

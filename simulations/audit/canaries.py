@@ -18,8 +18,8 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.lookup import algorithm_entry
-from flwr_dpkmeans.algorithms.server_points import HeldPoints, hold_points
+from flwr_dpkmeans.algorithms.one_place.not_federated import algorithm_entry
+from flwr_dpkmeans.algorithms.server.held_points import HeldPoints, hold_points
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.sums.build import initial_state

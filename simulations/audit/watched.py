@@ -14,10 +14,9 @@ from flwr_dpkmeans.sums.local import LocalRun
 from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound
 from flwr_dpkmeans.sums.round import Array, State
-from flwr_dpkmeans.sums.server import Answer
 from flwr_dpkmeans.sums.statement import Step
 from flwr_dpkmeans.sums.trust import Broadcast
-from flwr_dpkmeans.sums.wire import Request
+from flwr_dpkmeans.sums.wire import Answer, Request
 
 
 @dataclass(frozen=True)

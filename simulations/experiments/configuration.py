@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans import __version__
-from flwr_dpkmeans.algorithms.lookup import NOT_FEDERATED, clusterings
-from flwr_dpkmeans.algorithms.server_points import PRIVATE, is_private
+from flwr_dpkmeans.algorithms.lookup import clusterings
+from flwr_dpkmeans.algorithms.one_place.not_federated import NOT_FEDERATED
+from flwr_dpkmeans.algorithms.server.resolved_bounds import PRIVATE, is_private
 from flwr_dpkmeans.baselines.central import require_central
 from flwr_dpkmeans.data.bounds.stated_bounds import read_ranges
 from flwr_dpkmeans.data.bundled import BUNDLED
@@ -233,7 +234,7 @@ def federated_config(
     Raises
     ------
     ConfigurationError
-        As `flwr_dpkmeans.flower.run_config.strategy_from_run_config`.
+        As `flwr_dpkmeans.flower.server_app.strategy_from_run_config`.
     """
     is_exact = run_config.get("evaluation") == EvaluationKind.EXACT.value
     if is_exact:

@@ -14,10 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.server_points import resolve_bounds
-from flwr_dpkmeans.data.bundled import BUNDLED, load_server_table, load_source
+from flwr_dpkmeans.algorithms.server.resolved_bounds import resolve_bounds
+from flwr_dpkmeans.data.bundled import BUNDLED
 from flwr_dpkmeans.data.files.dialect import Dialect
-from flwr_dpkmeans.data.partition import MIXTURE, MIXTURE_BOUNDS, MixtureClients
+from flwr_dpkmeans.data.loading.server_table import load_server_table
+from flwr_dpkmeans.data.loading.source import load_source
+from flwr_dpkmeans.data.mixture import MIXTURE_BOUNDS, MixtureClients
+from flwr_dpkmeans.data.partition import MIXTURE
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
 from simulations.sources.census import load_census

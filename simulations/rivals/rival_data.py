@@ -128,7 +128,7 @@ def prepared(name: str, data_dir: str) -> Prepared:
             _blobs(_BLOBS, rival.n_features, rival.n_clusters, seed=1, box=10.0), 4
         )
     else:
-        from flwr_dpkmeans.data.bundled import load_source
+        from flwr_dpkmeans.data.loading.source import load_source
 
         points = load_source(find_source(rival.source, [data_dir])).points
     points = points - points.mean(axis=0)

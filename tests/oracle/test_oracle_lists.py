@@ -101,10 +101,14 @@ def random_draws(
     return draws
 
 
-def priced(draws: Sequence[Draw], delta: float) -> Verdict | None:
+def priced(
+    draws: Sequence[Draw],
+    delta: float,
+    price: Callable[[list[Event], float], float] = compose_epsilon,
+) -> Verdict | None:
     """The verdict on one list; None where discreteness leaves no room."""
     try:
-        reported = compose_epsilon(events_of(draws), delta)
+        reported = price(events_of(draws), delta)
     except PlanError:
         return None
     return verdict(draws, delta, reported).require() if reported > 0.0 else None

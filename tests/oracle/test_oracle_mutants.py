@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.deltas import compose_delta
-from support.integration import beside_gaussian, discrete_laplace_losses
+from support.integration import beside_gaussian, discrete_laplace_losses, laplace_losses
 from support.plans import (
     Request,
     draws_of_all,
@@ -24,11 +24,18 @@ from support.plans import (
 from support.pricing import Draw, Noise
 from test_oracle_lists import events_of, priced
 
-from flwr_dpkmeans.privacy import accounting, calibration, mixtures
+from flwr_dpkmeans.privacy import calibration
+from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.calibration import first_private
-from flwr_dpkmeans.privacy.closeness import Closeness, discrete_gaussian_closeness
-from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, PureRelease, Sensitivity
-from flwr_dpkmeans.privacy.release import block as mechanisms
+from flwr_dpkmeans.privacy.closeness import Closeness
+from flwr_dpkmeans.privacy.release import (
+    Event,
+    GaussianRelease,
+    Norm,
+    PrivacyUnit,
+    PureRelease,
+    Sensitivity,
+)
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.price import price
 from flwr_dpkmeans.sums.public_facts import ServerFacts
@@ -77,6 +84,14 @@ def fresh(plan: Plan) -> Plan:
     return replace(plan)
 
 
+def wrong_plan(plan: Plan, **members: Any) -> Plan:
+    """The same plan with members that say something else."""
+    kind = type("WrongPlan", (Plan,), members)
+    values = {one.name: getattr(plan, one.name) for one in fields(plan) if one.init}
+    wrong: Plan = kind(**values)
+    return wrong
+
+
 def walked(plan: Plan) -> None:
     for seed in range(4):
         for one in require_plan(fresh(plan), np.random.default_rng(seed)):
@@ -91,83 +106,68 @@ def test_nothing_broken_nothing_found() -> None:
     require_used(plan)
 
 
-def broken_totals(
-    change: Callable[[accounting.Totals], accounting.Totals],
-) -> Callable[..., accounting.Totals]:
-    return lambda events: change(accounting.add_up(events))
+def with_closeness(
+    events: Sequence[Event], change: Callable[[Closeness], Closeness]
+) -> list[Event]:
+    return [replace(event, closeness=change(event.closeness)) for event in events]
 
 
 @pytest.mark.parametrize(
     "draws", [GAUSSIAN, MIXED, SAMPLED], ids=["gaussian", "mixed", "sampled"]
 )
-def test_a_release_that_is_not_counted(
-    monkeypatch: pytest.MonkeyPatch, draws: list[Draw]
-) -> None:
-    original = accounting.add_up
-    monkeypatch.setattr(
-        accounting, "add_up", lambda events: original(list(events)[:-1])
-    )
+def test_a_release_that_is_not_counted(draws: list[Draw]) -> None:
     with pytest.raises(AssertionError, match="too low"):
-        priced(draws, 1e-6)
+        priced(draws, 1e-6, lambda events, delta: compose_epsilon(events[:-1], delta))
 
 
 @pytest.mark.parametrize("factor", [0.5, 0.999, 1.01, 2.0])
-def test_another_law_of_composition(
-    monkeypatch: pytest.MonkeyPatch, factor: float
-) -> None:
-    original = accounting.add_up
-    monkeypatch.setattr(
-        accounting,
-        "add_up",
-        lambda events: replace(found := original(events), mu=found.mu * factor),
-    )
+def test_another_law_of_composition(factor: float) -> None:
+    """The sum of all squares times `factor` squared."""
+
+    def price(events: list[Event], delta: float) -> float:
+        changed = [
+            replace(event, noise_multiplier=event.noise_multiplier / factor)
+            for event in events
+            if isinstance(event, GaussianRelease)
+        ]
+        return compose_epsilon(changed, delta)
+
     with pytest.raises(AssertionError, match="too low" if factor < 1 else "too high"):
-        priced(GAUSSIAN, 1e-6)
+        priced(GAUSSIAN, 1e-6, price)
 
 
-def test_slack_of_the_wrong_sign(monkeypatch: pytest.MonkeyPatch) -> None:
-    def drawn(
-        found: accounting.Totals,
-        delta: float,
-        by: Callable[[accounting.Totals, float], float],
-    ) -> float:
-        return (
-            by(found, delta * math.exp(found.closeness.log_ratio_above))
-            - found.closeness.log_ratio
+def test_slack_of_the_wrong_sign() -> None:
+    def price(events: list[Event], delta: float) -> float:
+        parts = [event.closeness for event in events]
+        above = sum(part.log_ratio_above for part in parts)
+        ratio = sum(part.log_ratio for part in parts)
+        bare = with_closeness(
+            events,
+            lambda found: replace(found, log_ratio_above=0.0, log_ratio_below=0.0),
         )
+        return compose_epsilon(bare, delta * math.exp(above)) - ratio
 
-    monkeypatch.setattr(accounting, "epsilon_as_drawn", drawn)
     for draws in (COARSE_NOISE, GAUSSIAN):
         with pytest.raises(AssertionError, match="too low"):
-            priced(draws, 1e-6)
+            priced(draws, 1e-6, price)
 
 
 @pytest.mark.parametrize("part", ["log_ratio_above", "log_ratio_below"])
-def test_half_of_the_slack(monkeypatch: pytest.MonkeyPatch, part: str) -> None:
-    original = discrete_gaussian_closeness
+def test_half_of_the_slack(part: str) -> None:
+    def price(events: list[Event], delta: float) -> float:
+        half = with_closeness(events, lambda found: replace(found, **{part: 0.0}))
+        return compose_epsilon(half, delta)
 
-    def closeness(std: float, n_entries: int) -> Closeness:
-        return replace(original(std, n_entries), **{part: 0.0})
-
-    monkeypatch.setattr(mechanisms, "discrete_gaussian_closeness", closeness)
     with pytest.raises(AssertionError, match="too low"):
-        priced(COARSE_NOISE, 1e-6)
+        priced(COARSE_NOISE, 1e-6, price)
 
 
-def test_sums_of_coarse_shares_priced_as_one_draw(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    draws = [
-        Draw(
-            (Noise(True, 2.0**-16 * math.sqrt(9.0), 2.0**-15, 10, 2.0**-16, shares=9),)
-        )
-    ]
-    assert priced(draws, 1e-6) is not None
-    monkeypatch.setattr(
-        mechanisms, "discrete_gaussian_sum_log_ratio", lambda *sizes: 0.0
-    )
+def test_sums_of_coarse_shares_priced_as_one_draw() -> None:
+    noise = Noise(True, 2.0**-16 * math.sqrt(9.0), 2.0**-15, 10, 2.0**-16, shares=9)
+    whole = events_of([Draw((replace(noise, shares=1),))])
+    assert priced([Draw((noise,))], 1e-6) is not None
     with pytest.raises(AssertionError, match="too low"):
-        priced(draws, 1e-6)
+        priced([Draw((noise,))], 1e-6, lambda _, delta: compose_epsilon(whole, delta))
 
 
 @pytest.mark.parametrize("kept", ["_pmf_add", "_pmf_remove"])
@@ -192,42 +192,32 @@ def test_one_direction_of_a_sample(monkeypatch: pytest.MonkeyPatch, kept: str) -
         priced(SAMPLED, 1e-6)
 
 
-def test_arrays_under_one_coin_priced_as_if_each_had_its_own(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    import test_oracle_lists
-
-    from flwr_dpkmeans.privacy.release import GaussianRelease
-
-    def apart(
-        blocks: Sequence[Any], bits: int, shares: int = 1, rate: float = 1.0
-    ) -> Any:
-        events = [block.event(bits, shares) for block in blocks]
-        return tuple(
-            GaussianRelease(e.name, e.noise_multiplier, e.closeness, rate)
-            for e in events
-        )
-
-    monkeypatch.setattr(test_oracle_lists, "round_events", apart)
+def test_arrays_under_one_coin_priced_as_if_each_had_its_own() -> None:
+    apart = [
+        GaussianRelease(event.name, event.noise_multiplier, event.closeness, draw.rate)
+        for draw in SAMPLED
+        for event in events_of([replace(draw, rate=1.0)])
+    ]
     with pytest.raises(AssertionError, match="too low"):
-        priced(SAMPLED, 1e-6)
+        priced(SAMPLED, 1e-6, lambda _, delta: compose_epsilon(apart, delta))
 
 
-def test_laplace_noise_priced_as_less_than_the_worst(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_laplace_noise_priced_as_less_than_the_worst() -> None:
     """A response that lies more often than its epsilon allows, and continuous Laplace
     noise in its place.
     """
-    from support.integration import laplace_losses
 
-    original = mixtures.responses
-    monkeypatch.setattr(
-        mixtures, "responses", lambda epsilon, count: original(0.97 * epsilon, count)
-    )
+    def price(events: list[Event], delta: float) -> float:
+        less = [
+            replace(event, epsilon=0.97 * event.epsilon)
+            if isinstance(event, PureRelease)
+            else event
+            for event in events
+        ]
+        return compose_epsilon(less, delta)
+
     with pytest.raises(AssertionError, match="too low"):
-        priced(MIXED, 1e-6)
-    monkeypatch.undo()
+        priced(MIXED, 1e-6, price)
     exact = beside_gaussian(0.0, 0.0, [discrete_laplace_losses(1.0, [1])])
     assert beside_gaussian(0.0, 0.0, [laplace_losses(1.0)]) < 0.9 * exact
     assert compose_delta([PureRelease("count", 1.0)], 0.0) >= exact * (1 - 1e-12)
@@ -236,15 +226,14 @@ def test_laplace_noise_priced_as_less_than_the_worst(
 # -- whole plans -----------------------------------------------------------------------
 
 
-def test_a_retry_that_is_not_in_the_worst_case(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_retry_that_is_not_in_the_worst_case() -> None:
     plan = drafted()
     fewer = replace(plan, config=plan.config.changed(max_retries=1)).epsilon_worst_case
-    monkeypatch.setattr(Plan, "epsilon_worst_case", property(lambda self: fewer))
     with pytest.raises(AssertionError, match="a worst case is too low"):
-        walked(plan)
+        walked(wrong_plan(plan, epsilon_worst_case=property(lambda self: fewer)))
 
 
-def test_a_worst_case_of_another_round(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worst_case_of_another_round() -> None:
     plan = drafted(n_examples=None, count_share=0.3, evaluation="private", delta=1e-6)
     own = {"algorithm": plan.task.name, "n_clusters": plan.config.n_clusters}
     settings = {
@@ -258,9 +247,8 @@ def test_a_worst_case_of_another_round(monkeypatch: pytest.MonkeyPatch) -> None:
         )
         for i in range(plan.first_round, plan.last_round + 1)
     )
-    monkeypatch.setattr(Plan, "epsilon_worst_case", property(lambda self: cheapest))
     with pytest.raises(AssertionError, match="a worst case is too low"):
-        walked(plan)
+        walked(wrong_plan(plan, epsilon_worst_case=property(lambda self: cheapest)))
 
 
 def test_a_worst_case_of_one_round_repeated() -> None:
@@ -286,25 +274,22 @@ def test_a_worst_case_of_one_round_repeated() -> None:
     assert verdict(spread, plan.delta, plan.epsilon_worst_case).margin > 1.0
 
 
-def test_a_repetition_that_the_report_does_not_charge(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_repetition_that_the_report_does_not_charge() -> None:
     plan, original = drafted(), Plan.events
 
     def once(self: Plan, indices: Any = None) -> Any:
         return original(self, indices if indices is None else sorted(set(indices)))
 
     worst = plan.epsilon_worst_case
-    monkeypatch.setattr(Plan, "events", once)
-    monkeypatch.setattr(Plan, "epsilon_worst_case", property(lambda self: worst))
+    wrong = wrong_plan(
+        plan, events=once, epsilon_worst_case=property(lambda self: worst)
+    )
     with pytest.raises(AssertionError, match="too low"):
-        walked(plan)
+        walked(wrong)
 
 
 @pytest.mark.parametrize("algorithm", ["fastlloyd", "proxy_lloyd", "feddp_kmeans"])
-def test_preliminary_rounds_and_evaluations_that_are_free(
-    monkeypatch: pytest.MonkeyPatch, algorithm: str
-) -> None:
+def test_preliminary_rounds_and_evaluations_that_are_free(algorithm: str) -> None:
     values = {
         "algorithm": algorithm,
         "n_clusters": 3,
@@ -315,29 +300,37 @@ def test_preliminary_rounds_and_evaluations_that_are_free(
     server = (
         ServerFacts(30, (0.0, 0.0), 1.0, 1.0) if algorithm == "feddp_kmeans" else None
     )
-    plan, original = Request(values, 10, 2, 5000, server).draft(), Plan._round_events
+    plan, original = Request(values, 10, 2, 5000, server).draft(), Plan.events
 
-    def free(self: Plan, index: int) -> Any:
-        return () if index <= 0 or index == self.last_round else original(self, index)
+    def without(self: Plan, indices: Any = None) -> Any:
+        released = range(self.first_round, self.last_round + 1)
+        chosen = released if indices is None else indices
+        charged = [index for index in chosen if 0 < index < self.last_round]
+        return original(self, charged)
 
     worst = plan.epsilon_worst_case
-    monkeypatch.setattr(Plan, "_round_events", free)
-    monkeypatch.setattr(Plan, "epsilon_worst_case", property(lambda self: worst))
+    wrong = wrong_plan(
+        plan, events=without, epsilon_worst_case=property(lambda self: worst)
+    )
     with pytest.raises(AssertionError, match="too low"):
-        walked(plan)
+        walked(wrong)
 
 
 @pytest.mark.parametrize("dropout", ["retry", "recover"])
-def test_shares_of_clients_that_cannot_be_counted_on(
-    monkeypatch: pytest.MonkeyPatch, dropout: str
-) -> None:
+def test_shares_of_clients_that_cannot_be_counted_on(dropout: str) -> None:
     plan = drafted(trust="distributed", dropout=dropout, max_silent=2)
     require_noise_of_shares(plan)
-    monkeypatch.setattr(
-        Shares, "n_honest", property(lambda self: self.n_clients - self.max_silent + 1)
-    )
+
+    class TooMany(Shares):
+        @property
+        def n_honest(self) -> int:
+            return self.n_clients - self.max_silent + 1
+
+    def shares_of(self: Plan, *numbers: int) -> Shares:
+        return TooMany(**vars(Plan.shares_of(self, *numbers)))
+
     with pytest.raises(AssertionError):
-        require_noise_of_shares(fresh(plan))
+        require_noise_of_shares(wrong_plan(plan, shares_of=shares_of))
 
 
 @pytest.mark.parametrize("factor", [0.998, 1.002])

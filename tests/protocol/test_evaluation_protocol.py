@@ -4,7 +4,6 @@ dropouts, an oblivious server.
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Message
+from support.machine import counting_bytes, replace_entropy
 from support.messages import (
     RECORD,
     ServerRun,
@@ -46,7 +46,6 @@ from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import read_config
-from flwr_dpkmeans.sums.client import transitions as mod_module
 from flwr_dpkmeans.sums.price import price
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.statement import epsilon_after
@@ -316,10 +315,7 @@ def replies_to_a_plan(
 
     Clients' keys, which are random, are the same every time.
     """
-    keys = itertools.count(1)
-    monkeypatch.setattr(
-        mod_module, "generate_private_key", lambda: next(keys).to_bytes(32, "little")
-    )
+    replace_entropy(monkeypatch, counting_bytes())
     parts = grid_parts(SIZES)
     clients = [
         KMeansClient(part, labels=lambda n=n: LABELS[kind](n))
@@ -413,10 +409,7 @@ def answers_of_an_app(
 
     Bytes of each reply, and its code.
     """
-    keys = itertools.count(1)
-    monkeypatch.setattr(
-        mod_module, "generate_private_key", lambda: next(keys).to_bytes(32, "little")
-    )
+    replace_entropy(monkeypatch, counting_bytes())
     paths = [
         {
             "data-path": str(folder / f"rows{i}.csv"),

@@ -5,7 +5,6 @@ No cell changes what it answers at no charge.
 
 from __future__ import annotations
 
-import itertools
 import logging
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from support.machine import counting_bytes, replace_entropy
 from support.messages import ServerRun, parse_failure
 from support.protocol_federation import all_bytes, grid_parts, small_config
 
@@ -26,7 +26,6 @@ from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.node.settings import NodeSettings
-from flwr_dpkmeans.sums.client import transitions as mod_module
 
 SECRET = "s3cr3t"
 ROWS = ["0.1,0.2,w1,0", "0.3,0.4,w2,1", "0.5,0.6,w3,1"]
@@ -67,10 +66,7 @@ def answers(
     """What the server gets of two deployed nodes in the key phase, the first of which
     has this file.
     """
-    keys = itertools.count(1)
-    monkeypatch.setattr(
-        mod_module, "generate_private_key", lambda: next(keys).to_bytes(32, "little")
-    )
+    replace_entropy(monkeypatch, counting_bytes())
     nodes, policy = [], folder / "policy.toml"
     policy.write_text("allow-anything = true\n")
     for index, content in enumerate((lines, FILES["as it should be"])):

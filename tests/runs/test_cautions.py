@@ -25,7 +25,7 @@ from support.flat import flat_estimator
 
 from flwr_dpkmeans import DPKMeans, FederatedKMeans, KMeansClient
 from flwr_dpkmeans.algorithms.first_plan import first_plan
-from flwr_dpkmeans.algorithms.server_points import hold_points
+from flwr_dpkmeans.algorithms.server.held_points import hold_points
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import (
     ConfigurationError,

@@ -14,7 +14,10 @@ from numpy.typing import NDArray
 from support.flat import flat_estimator
 
 from flwr_dpkmeans import FederatedKMeans
-from flwr_dpkmeans.algorithms.lookup import NOT_FEDERATED, algorithm_entry
+from flwr_dpkmeans.algorithms.one_place.not_federated import (
+    NOT_FEDERATED,
+    algorithm_entry,
+)
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.flower.strategies.noisy_lloyd import FastLloyd
 

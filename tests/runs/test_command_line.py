@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 import pytest
 import typer
+from support.machine import type_command
 
 from flwr_dpkmeans import __version__
 from flwr_dpkmeans.__main__ import main
@@ -74,7 +75,7 @@ def test_a_misspelt_command_is_named(capsys: pytest.CaptureFixture[str]) -> None
 def test_without_arguments_the_command_line_is_read(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["flwr-dpkmeans", "paln"])
+    type_command(monkeypatch, ["flwr-dpkmeans", "paln"])
     assert main() == 2
     assert capsys.readouterr().err.startswith(
         "there is no command 'paln': did you mean 'plan'?\n"

@@ -22,7 +22,9 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from flwr_dpkmeans.data.files.dialect import Dialect
-from flwr_dpkmeans.data.tables import Layout, load_declared, load_table
+from flwr_dpkmeans.data.loading.declared_tables import load_declared
+from flwr_dpkmeans.data.loading.layout import Layout
+from flwr_dpkmeans.data.tables import load_table
 from flwr_dpkmeans.deploy.certificates import write_node_key
 from flwr_dpkmeans.errors import (
     ConfigurationError,

@@ -26,10 +26,12 @@ from support.limits import SetLimits
 
 from flwr_dpkmeans import Schema
 from flwr_dpkmeans.__main__ import main
-from flwr_dpkmeans.data.bundled import load_source
 from flwr_dpkmeans.data.files.dialect import UNSTATED, Dialect
-from flwr_dpkmeans.data.schema import say_once
-from flwr_dpkmeans.data.tables import Layout, load_by_schema, load_declared
+from flwr_dpkmeans.data.loading.declared_tables import load_declared
+from flwr_dpkmeans.data.loading.layout import Layout
+from flwr_dpkmeans.data.loading.schema_tables import load_by_schema
+from flwr_dpkmeans.data.loading.source import load_source
+from flwr_dpkmeans.data.said_once import say_once
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 NAMES = ("age", "kg")

@@ -17,7 +17,7 @@ from flwr_dpkmeans import FederatedKMeans, Schema
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.data.files.reader import open_table
 from flwr_dpkmeans.data.files.whole_tables import whole_frame
-from flwr_dpkmeans.data.tables import load_by_schema
+from flwr_dpkmeans.data.loading.schema_tables import load_by_schema
 
 STATED = ["--decimal", ",", "--dates", "%d.%m.%Y", "--missing", "999"]
 FILLED = """\

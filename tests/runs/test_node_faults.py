@@ -35,6 +35,7 @@ from flwr.superlink.routers.fleet import node_auth
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from support.apps import app_files, packed
+from support.machine import replace_rights, replace_room, replace_user
 from support.superlink_stand_in import UNKNOWN, StandIn, standing_in
 
 from flwr_dpkmeans.__main__ import main
@@ -525,10 +526,8 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
         "has the digest .* but schema-digest is .*put back",
     ),
     "disk": (
-        lambda place: place.patch.setattr(
-            findings.shutil,
-            "disk_usage",
-            lambda there: SimpleNamespace(free=99 * 2**20),
+        lambda place: replace_room(
+            place.patch, lambda there: SimpleNamespace(free=99 * 2**20)
         ),
         "disk",
         WRONG,
@@ -541,10 +540,8 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
         "takes 2 more files, but 1000 are needed: remove some",
     ),
     "home that cannot be written": (
-        lambda place: place.patch.setattr(
-            findings.os,
-            "access",
-            lambda path, _: Path(path) != place.root / "ward-7" / "home",
+        lambda place: replace_rights(
+            place.patch, lambda path, _: Path(path) != place.root / "ward-7" / "home"
         ),
         "home",
         WRONG,
@@ -732,7 +729,7 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
         "FLWR_HOME is '/elsewhere', but .*: unset it",
     ),
     "root": (
-        lambda place: place.patch.setattr(node_check.os, "geteuid", lambda: 0),
+        lambda place: replace_user(place.patch, lambda: 0),
         "user",
         NOTE,
         "this is root",

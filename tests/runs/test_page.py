@@ -23,7 +23,7 @@ from matplotlib.text import Text
 from support.results import report_of
 
 from flwr_dpkmeans import ClientLevel, FederatedKMeans
-from flwr_dpkmeans.algorithms.cluster_profile import Figure
+from flwr_dpkmeans.algorithms.profile.profile_reading import Figure
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import PrivacyWarning
@@ -39,24 +39,15 @@ from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine
 from flwr_dpkmeans.results import page as page_module
 from flwr_dpkmeans.results import picture
 from flwr_dpkmeans.results.cautions.centre_noise import centre_noise
+from flwr_dpkmeans.results.cautions.closeness import closeness_cautions
 from flwr_dpkmeans.results.cautions.drowned_columns import drowned_cautions
-from flwr_dpkmeans.results.cautions.sureness import (
-    closeness_cautions,
-    column_cautions,
-    column_shades,
-    unsure_columns,
-)
+from flwr_dpkmeans.results.cautions.shades import column_shades
+from flwr_dpkmeans.results.cautions.sureness import column_cautions, unsure_columns
 from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.results.number_texts import number_text, number_texts
-from flwr_dpkmeans.results.page import (
-    CONSOLE,
-    HTML,
-    MARKDOWN,
-    page,
-    registry_record,
-    summary,
-)
+from flwr_dpkmeans.results.page import page, registry_record, summary
 from flwr_dpkmeans.results.profile import profile
+from flwr_dpkmeans.results.rendering import CONSOLE, HTML, MARKDOWN
 from flwr_dpkmeans.results.run_result import RunResult
 from flwr_dpkmeans.results.writer import result_files
 from flwr_dpkmeans.sums.draft import draft_plan

@@ -19,17 +19,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.machine import replace_rights, replace_room, replace_sync
 from support.results import report_of, result_of
 
-from flwr_dpkmeans.algorithms.measure import COST_CURVE
+from flwr_dpkmeans.algorithms.measure.evaluated_state import COST_CURVE
 from flwr_dpkmeans.algorithms.proxy.entries import RADIUS
-from flwr_dpkmeans.algorithms.server_points import squared_unit
+from flwr_dpkmeans.algorithms.server.box_widths import squared_unit
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.flower.kmeans_client import DESCRIBE, KMeansClient
 from flwr_dpkmeans.privacy.provenance import Provenance
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results import picture, whole_files
 from flwr_dpkmeans.results.model import Model
+from flwr_dpkmeans.results.pictures.figures import png_of
+from flwr_dpkmeans.results.pictures.rounds_picture import rounds_figure
 from flwr_dpkmeans.results.run_metrics import metrics_of
 from flwr_dpkmeans.results.run_result import RunResult
 from flwr_dpkmeans.results.whole_files import write_folder, write_whole
@@ -141,11 +144,11 @@ def looked_at(result: RunResult, dpi: int | None) -> Drawn:
     content = b""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for figure in (picture.summary_figure(result), picture.rounds_figure(result)):
+        for figure in (picture.summary_figure(result), rounds_figure(result)):
             if dpi is not None:
                 figure.set_dpi(dpi)
             # Boxes are known once it is drawn.
-            drawn_figure = picture.png_of(figure)
+            drawn_figure = png_of(figure)
             content = content or drawn_figure
             words.update(
                 text.get_text() for text in figure.findobj(Text) if text.get_text()
@@ -416,9 +419,7 @@ def test_a_disk_without_room_for_a_result_is_told_and_never_refused(
     here, there = shutil.disk_usage(tmp_path), tmp_path / "runs" / "one"
     answers = []
     for free, told in ((2**24, 0), (2**23, 1)):
-        monkeypatch.setattr(
-            shutil, "disk_usage", lambda _, free=free: here._replace(free=free)
-        )
+        replace_room(monkeypatch, lambda _, free=free: here._replace(free=free))
         answers.append(
             KMeansClient(np.zeros((3, 2)), output_dir=there).fit([], {"task": DESCRIBE})
         )
@@ -462,7 +463,7 @@ def test_an_interruption_leaves_no_temporary_file(
 ) -> None:
     path = tmp_path / "metrics.json"
     path.write_bytes(b"old")
-    monkeypatch.setattr(whole_files.os, "fsync", failing(error))
+    replace_sync(monkeypatch, failing(error))
     with pytest.raises(type(error)):
         write_whole(path, b"new")
     assert list(tmp_path.iterdir()) == [path]
@@ -726,7 +727,7 @@ def test_a_place_for_results_is_looked_at_before_it_is_paid_for(
     with pytest.raises(LocalMisuseError, match=sentence):
         whole_files.require_writable(tmp_path / "file" / "run-1")
     asked: list[Any] = []
-    monkeypatch.setattr(whole_files.os, "access", lambda *how: bool(asked.append(how)))
+    replace_rights(monkeypatch, lambda *how: bool(asked.append(how)))
     with pytest.raises(LocalMisuseError, match=sentence):
         whole_files.require_writable(tmp_path / "run-1")
     assert asked == [(tmp_path, whole_files.os.W_OK | whole_files.os.X_OK)]

@@ -28,19 +28,20 @@ from flwr_dpkmeans.algorithms.budget.noise_kinds import NoiseFamily
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.algorithms.lloyd_family.fastlloyd import FastLloydOptions, Schedule
 from flwr_dpkmeans.algorithms.lookup import clusterings
-from flwr_dpkmeans.algorithms.server_points import bounds_from_server
-from flwr_dpkmeans.data.bundled import BUNDLED, as_classes, load_bundled
-from flwr_dpkmeans.data.partition import MIXTURE_BOUNDS, MixtureClients, Partition
+from flwr_dpkmeans.algorithms.server.server_facts import bounds_from_server
+from flwr_dpkmeans.data.bundled import BUNDLED, load_bundled
+from flwr_dpkmeans.data.loading.class_labels import as_classes
+from flwr_dpkmeans.data.mixture import MIXTURE_BOUNDS, MixtureClients
+from flwr_dpkmeans.data.partition import Partition
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.deploy.run_folders import read_progress
 from flwr_dpkmeans.errors import ConfigurationError, DataError
+from flwr_dpkmeans.flower import client_app as node
 from flwr_dpkmeans.flower import server_app
-from flwr_dpkmeans.flower.client import ray_nodes
-from flwr_dpkmeans.flower.client import result_folders as node
 from flwr_dpkmeans.flower.client.node_table import load_client
 from flwr_dpkmeans.flower.client_app import app as clients
 from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
-from flwr_dpkmeans.flower.messages import server_kind
+from flwr_dpkmeans.flower.messages.exchange import exchange
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config
 from flwr_dpkmeans.flower.run_keys import run_keys
 from flwr_dpkmeans.flower.run_progress import LOG_FILE, PROGRESS_FILE, Outcome
@@ -215,9 +216,9 @@ def test_a_simulated_server_is_told_by_flowers_own_module(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delitem(sys.modules, "flwr.simulation.run_simulation", raising=False)
-    assert not server_kind.is_simulated_server()
+    assert not exchange.is_simulated_server()
     monkeypatch.setitem(sys.modules, "flwr.simulation.run_simulation", sys)
-    assert server_kind.is_simulated_server()
+    assert exchange.is_simulated_server()
 
 
 def test_values_are_taken_over() -> None:
@@ -1195,7 +1196,7 @@ def test_output_of_the_run_counts_in_a_simulation_only(
         node.output_folder(asked)
         == Path.home() / "flwr-dpkmeans" / "run-1" / "client-8"
     )
-    assert not ray_nodes.is_simulation(asked)
+    assert not node.is_simulation(asked)
     join_ray(monkeypatch)
     # A deployed node may use Ray for itself.
     assert (

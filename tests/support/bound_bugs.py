@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,13 +16,6 @@ from flwr_dpkmeans.algorithms.feddp import (
     projected_statistics,
     server_weights,
 )
-from flwr_dpkmeans.algorithms.lloyd_family import (
-    absolute_sums,
-    count_sensitivities,
-    fastlloyd,
-    packed,
-)
-from flwr_dpkmeans.algorithms.lloyd_family.fastlloyd import FastLloydTask
 from flwr_dpkmeans.algorithms.proxy import look, setting
 from flwr_dpkmeans.algorithms.proxy.setting import Setting
 from flwr_dpkmeans.kernels import (
@@ -31,28 +25,22 @@ from flwr_dpkmeans.kernels import (
     projected_sums,
     residual_sums,
 )
-from flwr_dpkmeans.privacy.release import Block, NoiseShape, Sensitivity
+from flwr_dpkmeans.sums.round import PrivateSum, State
+from support.wrong_tasks import plant_rounds
 
 Array = NDArray[np.float64]
 Words = NDArray[np.uint64]
 
 
 def sensitivity_without_the_radius(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(
-        count_sensitivities,
-        "Sensitivity",
-        lambda norm, _, *rest: Sensitivity(norm, 1.0, *rest),
-    )
-    patch.setattr(
-        fastlloyd,
-        "Sensitivity",
-        lambda norm, _, *rest: Sensitivity(norm, 1.0, *rest),
-    )
-    patch.setattr(
-        absolute_sums,
-        "Sensitivity",
-        lambda norm, _, *rest: Sensitivity(norm, 1.0, *rest),
-    )
+    def change(_: int, step: PrivateSum) -> PrivateSum:
+        blocks = [
+            replace(block, sensitivity=replace(block.sensitivity, bound=1.0))
+            for block in step.blocks
+        ]
+        return replace(step, blocks=tuple(blocks))
+
+    plant_rounds(patch, "fastlloyd", change)
 
 
 def residuals_not_divided_by_the_radius(patch: pytest.MonkeyPatch) -> None:
@@ -97,20 +85,14 @@ def shares_of_distances_not_divided_by_rows(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_radius_in_the_second_round(patch: pytest.MonkeyPatch) -> None:
-    iteration = FastLloydTask._iteration
+    def statistic(rows: Array, state: State) -> tuple[Array, Array]:
+        return cluster_sums.relative_statistics(rows, state.centroids, None)
 
-    def forgetful(task: Any, n_features: int, index: int, *rest: Any) -> Any:
-        step = iteration(task, n_features, index, *rest)
-        if index != 2:
-            return step
-        return replace(
-            step,
-            statistic=lambda rows, state: cluster_sums.relative_statistics(
-                rows, state.centroids, None
-            ),
-        )
-
-    patch.setattr(FastLloydTask, "_iteration", forgetful)
+    plant_rounds(
+        patch,
+        "fastlloyd",
+        lambda index, step: replace(step, statistic=statistic) if index == 2 else step,
+    )
 
 
 def no_clip_of_a_client(patch: pytest.MonkeyPatch) -> None:
@@ -161,16 +143,12 @@ def no_slack_for_the_rounded_triangle(patch: pytest.MonkeyPatch) -> None:
 
 
 def laplace_noise_for_the_euclidean_norm(patch: pytest.MonkeyPatch) -> None:
-    def block(
-        name: str, shape: Any, sensitivity: Sensitivity, noise: NoiseShape, *rest: float
-    ) -> Block:
-        if noise is NoiseShape.LAPLACE and name == "sums":
-            sensitivity = replace(sensitivity, bound=float(shape[1]) ** 0.5)
-        return Block(name, shape, sensitivity, noise, *rest)
+    def change(_: int, step: PrivateSum) -> PrivateSum:
+        sums, *others = step.blocks
+        wrong = replace(sums.sensitivity, bound=float(sums.shape[1]) ** 0.5)
+        return replace(step, blocks=(replace(sums, sensitivity=wrong), *others))
 
-    patch.setattr(packed, "Block", block)
-    patch.setattr(fastlloyd, "Block", block)
-    patch.setattr(absolute_sums, "Block", block)
+    plant_rounds(patch, "sulloyd", change)
 
 
 def client_clipped_in_the_euclidean_norm(patch: pytest.MonkeyPatch) -> None:
@@ -179,30 +157,45 @@ def client_clipped_in_the_euclidean_norm(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(module, "count_order", lambda _: 2)
 
 
+Sums = tuple[Array, Array]
+
+
+def _plant_sums(
+    patch: pytest.MonkeyPatch,
+    algorithm: str,
+    change: Callable[[Array, Array, Array, Array], Sums],
+) -> None:
+    """Let ``change(rows, centroids, sums, counts)`` follow the honest statistic."""
+
+    def with_change(_: int, step: PrivateSum) -> PrivateSum:
+        def statistic(rows: Array, state: State) -> Sums:
+            sums, counts = step.statistic(rows, state)
+            return change(rows, state.centroids, sums, counts)
+
+        return replace(step, statistic=statistic)
+
+    plant_rounds(patch, algorithm, with_change)
+
+
 def centroid_of_another_cluster(patch: pytest.MonkeyPatch) -> None:
-    def relative(
-        points: Any, centroids: Any, radius: float | None
-    ) -> tuple[Array, Array]:
-        sums, counts = cluster_sums.relative_statistics(points, centroids, radius)
+    def change(_: Array, centroids: Array, sums: Array, counts: Array) -> Sums:
         moved = centroids - np.roll(centroids, 1, axis=0)
         return sums + counts[:, None] * moved, counts
 
-    patch.setattr(fastlloyd, "relative_statistics", relative)
+    _plant_sums(patch, "fastlloyd", change)
 
 
 def rows_in_two_clusters(patch: pytest.MonkeyPatch) -> None:
     """A row that is nearly as near to the next centroid counts there as well."""
 
-    def twice(points: Any, centroids: Array) -> tuple[Array, Array]:
-        sums, counts = cluster_sums.absolute_statistics(points, centroids)
-        rows = np.asarray(points, dtype=np.float64).reshape(-1, centroids.shape[1])
+    def change(rows: Array, centroids: Array, sums: Array, counts: Array) -> Sums:
         if len(rows):
             squares = np.square(rows[:, None] - centroids[None]).sum(axis=2)
             second = np.argsort(squares, axis=1)[:, 1]
             np.add.at(counts, second, 1.0)
         return sums, counts
 
-    patch.setattr(absolute_sums, "absolute_statistics", twice)
+    _plant_sums(patch, "glloyd", change)
 
 
 def empty_clusters_counted_as_one(patch: pytest.MonkeyPatch) -> None:
@@ -210,14 +203,11 @@ def empty_clusters_counted_as_one(patch: pytest.MonkeyPatch) -> None:
     is not there.
     """
 
-    def at_least_one(
-        points: Any, centroids: Any, radius: float | None
-    ) -> tuple[Array, Array]:
-        sums, counts = cluster_sums.relative_statistics(points, centroids, radius)
+    def change(_: Array, centroids: Array, sums: Array, counts: Array) -> Sums:
         larger = np.maximum(counts, 1.0)
         return sums + (counts - larger)[:, None] * centroids, larger
 
-    patch.setattr(fastlloyd, "relative_statistics", at_least_one)
+    _plant_sums(patch, "fastlloyd", change)
 
 
 def empty_clusters_sent_as_one(patch: pytest.MonkeyPatch) -> None:

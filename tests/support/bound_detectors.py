@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.lookup import algorithm_entry
-from flwr_dpkmeans.algorithms.server_points import HeldPoints, hold_points
+from flwr_dpkmeans.algorithms.one_place.not_federated import algorithm_entry
+from flwr_dpkmeans.algorithms.server.held_points import HeldPoints, hold_points
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.privacy.release import Block, NoiseShape

@@ -24,13 +24,12 @@ from flwr_dpkmeans.secagg.recover import Recover
 from flwr_dpkmeans.secagg.retry import Retry
 from flwr_dpkmeans.sums import local as direct
 from flwr_dpkmeans.sums import plan as plan_module
-from flwr_dpkmeans.sums import trust as central
 from flwr_dpkmeans.sums.client import Client
 from flwr_dpkmeans.sums.client import transitions as client_module
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.trust import Broadcast
+from flwr_dpkmeans.sums.trust import Broadcast, Central, Oblivious
 from support.messages import RECORD
-from support.wrong_trust import plant_noise
+from support.wrong_trust import plant_trust
 
 Array = NDArray[np.float64]
 Words = NDArray[np.uint64]
@@ -95,26 +94,33 @@ def movement_in_the_reply(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(mod, "content_of", content)
 
 
+class Chatty(Central):
+    """Says of each sum what it should not: `tell` gets its exact words."""
+
+    def __init__(self, tell: Callable[[Words], None]) -> None:
+        self.tell = tell
+
+    def broadcast(self, aggregate: Any, *args: Any) -> Broadcast:
+        self.tell(aggregate.values)
+        return super().broadcast(aggregate, *args)
+
+
 def sums_in_the_servers_log(patch: pytest.MonkeyPatch) -> None:
-    honest = central.Central.broadcast
-
-    def broadcast(self: Any, aggregate: Any, blocks: Any, *args: Any) -> Broadcast:
+    def tell(words: Words) -> None:
         logging.getLogger("flwr_dpkmeans.server").info(
-            "cluster sizes %s", aggregate.values[-3:].view(np.int64) >> 16
+            "cluster sizes %s", words[-3:].view(np.int64) >> 16
         )
-        return honest(self, aggregate, blocks, *args)
 
-    patch.setattr(central.Central, "broadcast", broadcast)
+    plant_trust(patch, Chatty(tell))
 
 
 def exact_sizes_in_the_metrics(patch: pytest.MonkeyPatch) -> None:
     """What the server writes beside its noised result."""
-    honest, metrics = central.Central.broadcast, strategy.step_metrics
+    metrics = strategy.step_metrics
     last: list[float] = []  # Empty where the server has no sum.
 
-    def broadcast(self: Any, aggregate: Any, *args: Any) -> Broadcast:
-        last[:] = [float(aggregate.values.view(np.int64)[-1]) / 2.0**16]
-        return honest(self, aggregate, *args)
+    def tell(words: Words) -> None:
+        last[:] = [float(words.view(np.int64)[-1]) / 2.0**16]
 
     def with_size(step: Any) -> MetricRecord:
         record = metrics(step)
@@ -122,7 +128,7 @@ def exact_sizes_in_the_metrics(patch: pytest.MonkeyPatch) -> None:
             record["size-of-last-cluster"] = last[0]
         return record
 
-    patch.setattr(central.Central, "broadcast", broadcast)
+    plant_trust(patch, Chatty(tell))
     patch.setattr(strategy, "step_metrics", with_size)
 
 
@@ -196,13 +202,15 @@ def tag_without_a_key(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(keys, "keyed_tag", lambda _, *parts: digest(*parts))
 
 
-def no_noise_on_a_sum_that_is_hidden(patch: pytest.MonkeyPatch) -> None:
+class Careless(Oblivious):
     """The server sends on what it cannot read anyway; the clients can."""
 
-    def nothing(blocks: Sequence[Block], *_: Any, **__: Any) -> Any:
+    def draw(self, blocks: Sequence[Block], *_: Any, **__: Any) -> Words:
         return np.zeros(vector_length(blocks), dtype=np.uint64)
 
-    plant_noise(patch, nothing)
+
+def no_noise_on_a_sum_that_is_hidden(patch: pytest.MonkeyPatch) -> None:
+    plant_trust(patch, Careless())
 
 
 def shares_given_twice(patch: pytest.MonkeyPatch) -> None:

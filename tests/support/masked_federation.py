@@ -17,7 +17,8 @@ from flwr_dpkmeans.secagg.messages import (
     SumReply,
     SumRequest,
 )
-from flwr_dpkmeans.secagg.retry import Retry, RetrySession
+from flwr_dpkmeans.secagg.retry import Retry
+from flwr_dpkmeans.secagg.retry_session import RetrySession
 from flwr_dpkmeans.secagg.ring import FixedPointVector, Ring
 from flwr_dpkmeans.secagg.roster import Roster
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from flwr.app import Message, RecordDict
 
-from flwr_dpkmeans.algorithms.server_points import HeldPoints
+from flwr_dpkmeans.algorithms.server.held_points import HeldPoints
 from flwr_dpkmeans.flower.messages.message_records import (
     RECORD,
     VECTOR_LAYOUT,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -12,15 +12,14 @@ import pytest
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.privacy import release as mechanisms
-from flwr_dpkmeans.privacy.noise import SecureNoise, SeededNoise
+from flwr_dpkmeans.privacy.noise import NoiseSource, SecureNoise, SeededNoise
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, as_released
+from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector
 from flwr_dpkmeans.sums import server as server_run
-from flwr_dpkmeans.sums import trust as central
-from flwr_dpkmeans.sums import trust as distributed
 from flwr_dpkmeans.sums.client import transitions as mod
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.trust import Broadcast, Shares
-from flwr_dpkmeans.sums.trust import trust_base as base
+from flwr_dpkmeans.sums.trust import Broadcast, Central, Distributed, Shares
+from support.wrong_trust import plant_noise, plant_trust
 
 Array = NDArray[np.float64]
 Words = NDArray[np.uint64]
@@ -37,22 +36,20 @@ def half_the_noise_of_the_server(patch: pytest.MonkeyPatch) -> None:
     def draw(blocks: Sequence[Block], *args: Any, **kwargs: Any) -> Words:
         return mechanisms.draw_noise(_weaker(blocks, 0.5), *args, **kwargs)
 
-    patch.setattr(base, "draw_noise", draw)
+    plant_noise(patch, draw)
 
 
 def half_the_noise_of_the_shares(patch: pytest.MonkeyPatch) -> None:
-    def draw(*args: Any, share: float, **kwargs: Any) -> Words:
+    def draw(*args: Any, share: float = 2.0, **kwargs: Any) -> Words:
         return mechanisms.draw_noise(*args, share=share / 2, **kwargs)
 
-    patch.setattr(base, "draw_noise", draw)
+    plant_noise(patch, draw)
 
 
 def noise_drawn_once_and_kept(patch: pytest.MonkeyPatch) -> None:
     kept = lru_cache(mechanisms.draw_noise)
-    patch.setattr(
-        base,
-        "draw_noise",
-        lambda blocks, *args, **kwargs: kept(tuple(blocks), *args, **kwargs),
+    plant_noise(
+        patch, lambda blocks, *args, **kwargs: kept(tuple(blocks), *args, **kwargs)
     )
 
 
@@ -74,7 +71,7 @@ def one_stream_for_all_arrays(patch: pytest.MonkeyPatch) -> None:
         ]
         return np.concatenate(parts).astype(np.int64).view(np.uint64)
 
-    patch.setattr(base, "draw_noise", draw)
+    plant_noise(patch, draw)
 
 
 def noise_from_the_plans_seed(patch: pytest.MonkeyPatch) -> None:
@@ -100,16 +97,35 @@ def triangle_noised_twice_and_averaged(patch: pytest.MonkeyPatch) -> None:
         rows, columns = np.triu_indices(d)
         return np.where(rows == columns, one, (one + other) // 2).view(np.uint64)
 
-    patch.setattr(base, "draw_noise", draw)
+    plant_noise(patch, draw)
+
+
+class WrongShares(Distributed):
+    """Each client's share has the part of the deviation that `part_of` says."""
+
+    def __init__(self, part_of: Callable[[Shares], float]) -> None:
+        self.part_of = part_of
+
+    def contribute(
+        self,
+        vector: FixedPointVector,
+        blocks: Sequence[Block],
+        fraction_bits: int,
+        shares: Shares,
+        source: NoiseSource,
+    ) -> FixedPointVector:
+        part = self.part_of(shares)
+        noise = self.draw(blocks, source, fraction_bits, share=part)
+        return FixedPointVector(vector.values + noise)
 
 
 def shares_of_variance_over_the_square(patch: pytest.MonkeyPatch) -> None:
     """sigma / M instead of sigma / sqrt(M - t)."""
-    patch.setattr(Shares, "factor", property(lambda self: 1.0 / self.n_clients))
+    plant_trust(patch, WrongShares(lambda shares: 1.0 / shares.n_clients))
 
 
 def silent_clients_not_subtracted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Shares, "n_honest", property(lambda self: self.n_clients))
+    plant_trust(patch, WrongShares(lambda shares: shares.n_clients**-0.5))
 
 
 def shares_for_the_first_cohort(patch: pytest.MonkeyPatch) -> None:
@@ -129,22 +145,21 @@ def variance_for_the_deviation(patch: pytest.MonkeyPatch) -> None:
         ]
         return mechanisms.draw_noise(wrong, *args, **kwargs)
 
-    patch.setattr(base, "draw_noise", draw)
+    plant_noise(patch, draw)
 
 
-def rounded_floats_for_integers(patch: pytest.MonkeyPatch) -> None:
-    generator = np.random.default_rng()
+class RoundedNoise(SecureNoise):
+    """Rounded floats for integers."""
 
-    def gaussian(self: SecureNoise, std: float, size: int) -> NDArray[np.int64]:
+    def discrete_gaussian(self, std: float, size: int) -> NDArray[np.int64]:
+        generator = np.random.default_rng()
         return np.rint(generator.normal(0.0, std, size)).astype(np.int64)
-
-    patch.setattr(SecureNoise, "discrete_gaussian", gaussian)
 
 
 def noise_of_an_attempt_used_again(patch: pytest.MonkeyPatch) -> None:
     """A client keeps its share by round, for the sake of a retry."""
     kept: dict[tuple[int, int, int], Words] = {}
-    honest = distributed.Distributed.contribute
+    honest = Distributed.contribute
     now: list[tuple[int, int, int]] = []
     noise = mod.make_noise_source
 
@@ -159,16 +174,23 @@ def noise_of_an_attempt_used_again(patch: pytest.MonkeyPatch) -> None:
         return replace(given, values=vector.values + share)
 
     patch.setattr(mod, "make_noise_source", remembering)
-    patch.setattr(distributed.Distributed, "contribute", contribute)
+    patch.setattr(Distributed, "contribute", contribute)
 
 
-def exact_result_beside_the_noised_one(patch: pytest.MonkeyPatch) -> None:
+class ExactlyPublished(Central):
     """Clients get noise, but what the server publishes is read off the exact sum."""
 
     def broadcast(
-        self: Any, aggregate: Any, blocks: Any, fraction_bits: int, source: Any
+        self,
+        aggregate: AggregateVector,
+        blocks: Sequence[Block],
+        fraction_bits: int,
+        source: NoiseSource,
     ) -> Broadcast:
-        values = aggregate.values + self.draw(blocks, source, fraction_bits)
-        return Broadcast(values, as_released(aggregate.values, blocks, fraction_bits))
+        noised = super().broadcast(aggregate, blocks, fraction_bits, source)
+        exact = as_released(aggregate.values, blocks, fraction_bits)
+        return Broadcast(noised.values, exact)
 
-    patch.setattr(central.Central, "broadcast", broadcast)
+
+def exact_result_beside_the_noised_one(patch: pytest.MonkeyPatch) -> None:
+    plant_trust(patch, ExactlyPublished())

@@ -13,6 +13,7 @@ import pytest
 from flwr_dpkmeans.sums import build as building
 from flwr_dpkmeans.sums import draft as planning
 from flwr_dpkmeans.sums import price as pricing
+from flwr_dpkmeans.sums.wire import load_plan
 
 Bug = Callable[[pytest.MonkeyPatch], None]
 
@@ -45,7 +46,7 @@ def forget_plans() -> None:
         building.build_algorithm,
         building._started,
     )
-    for cached in (*drafting, pricing._sampled_multiplier, pricing.price):
+    for cached in (*drafting, load_plan, pricing._sampled_multiplier, pricing.price):
         cached.cache_clear()
 
 

@@ -54,10 +54,12 @@ class Federation:
     grid: FaultyGrid
     faults: Faults
     strategy: PrivateKMeans | None = None
+    strategy_class: type[PrivateKMeans] = PrivateKMeans
+    """The server's program; a hostile one is a subclass."""
 
     def start(self, config: RunConfig | None = None, **values: Any) -> KMeansResult:
         """Run the whole protocol."""
-        self.strategy = PrivateKMeans.from_config(
+        self.strategy = self.strategy_class.from_config(
             config or small_config(**values), on_step=lambda _: None
         )
         with self.grid.running():

@@ -22,7 +22,8 @@ from flwr_dpkmeans.algorithms.lloyd_family.fastlloyd_noise import (
     split_multiplier,
 )
 from flwr_dpkmeans.algorithms.lloyd_family.glloyd import glloyd_split
-from flwr_dpkmeans.algorithms.lookup import algorithm_entry, clusterings
+from flwr_dpkmeans.algorithms.lookup import clusterings
+from flwr_dpkmeans.algorithms.one_place.not_federated import algorithm_entry
 from flwr_dpkmeans.algorithms.states.cluster_states import cluster_state
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.kmeans.folding import PostProcessing

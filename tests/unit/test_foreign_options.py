@@ -17,7 +17,8 @@ import pytest
 from support.flat import flat_estimator, run_config
 
 from flwr_dpkmeans import Auto, FastLloydOptions, FedDPKMeansOptions, FederatedKMeans
-from flwr_dpkmeans.algorithms.lookup import NOT_FEDERATED, clusterings
+from flwr_dpkmeans.algorithms.lookup import clusterings
+from flwr_dpkmeans.algorithms.one_place.not_federated import NOT_FEDERATED
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config

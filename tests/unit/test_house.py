@@ -15,3 +15,17 @@ def test_a_figure_above_its_ceiling_is_named() -> None:
     rows[1] = (rows[1][0], "2 in two", "0")
     sentence = "files in the largest circle of imports: 2 in two, at most 1"
     assert house.exceeded(rows) == [sentence]
+
+
+def test_a_node_loads_no_server() -> None:
+    loaded = set(house.executed_modules())
+    assert {"sums.client.transitions", "secagg.retry", "secagg.recover"} <= loaded
+    server_side = {
+        "secagg.session",
+        "secagg.retry_session",
+        "secagg.recover_session",
+        "sums.server",
+        "sums.local",
+        "sums.checks.plausible",
+    }
+    assert loaded & server_side == set()

@@ -29,6 +29,7 @@ import numpy as np
 import pytest
 from flwr.app import Context, RecordDict
 from support.engines import join_ray
+from support.machine import type_command
 from support.protocol_federation import grid_parts, make_federation
 
 import flwr_dpkmeans
@@ -137,7 +138,7 @@ def test_every_line_says_where_in_the_run_it_belongs(
 def test_a_node_without_a_guard_is_warned_in_every_run(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, program: str
 ) -> None:
-    monkeypatch.setattr("sys.argv", [program, "--token", "x"])
+    type_command(monkeypatch, [program, "--token", "x"])
     make_federation(grid_parts((20, 20))).start(algorithm="lloyd", max_iter=1)
     lines = [
         record.getMessage()

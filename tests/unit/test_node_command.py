@@ -22,12 +22,13 @@ from typing import Any, cast
 
 import pytest
 from support.apps import app_files, packed
+from support.machine import replace_rights, replace_time, replace_user
 from support.node_files import SOME_APP, write_node
 
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.cli.app import COMMANDS
+from flwr_dpkmeans.data.loading.declared_tables import load_stated
 from flwr_dpkmeans.data.schema import Schema
-from flwr_dpkmeans.data.tables import load_stated
 from flwr_dpkmeans.deploy import findings, node_check, node_command
 from flwr_dpkmeans.deploy.finding import NoteError, Verdict
 from flwr_dpkmeans.deploy.guard.approved_fab import digest_of
@@ -231,7 +232,7 @@ def test_a_policy_of_another_user_is_refused(
     file = write_node(tmp_path)
     if os.geteuid() == 0:
         os.chown(tmp_path / "policy.toml", 65533, -1)
-    monkeypatch.setattr(node_check.os, "geteuid", lambda: 65532)
+    replace_user(monkeypatch, lambda: 65532)
     assert main(["node", "check", str(file)]) == 1
     assert "chown it to root" in said(capsys, "policy")
 
@@ -270,7 +271,7 @@ def test_the_connection_needs_tls_and_a_certificate_that_holds(
     assert main(["node", "check", str(file)]) == 0
     assert said(capsys, "connection").startswith("ok")
     later = findings.time.time() + 8 * 86400
-    monkeypatch.setattr(findings.time, "time", lambda: later)
+    replace_time(monkeypatch, lambda: later)
     assert main(["node", "check", str(file)]) == 1
     assert "set the clock, or get a new certificate" in said(capsys, "connection")
     monkeypatch.undo()
@@ -298,24 +299,22 @@ def test_check_says_which_defence_the_systems_users_give(
 ) -> None:
     file = write_node(tmp_path)
     options = NodeOptions.from_toml(file)
-    monkeypatch.setattr(node_check.os, "geteuid", lambda: 0)
+    replace_user(monkeypatch, lambda: 0)
     assert "this is root" in said_of_user(file, options)
-    monkeypatch.setattr(node_check.os, "geteuid", lambda: file.stat().st_uid or 65533)
-    monkeypatch.setattr(
-        node_check.os, "access", lambda path, mode: Path(path) == options.policy
-    )
+    replace_user(monkeypatch, lambda: file.stat().st_uid or 65533)
+    replace_rights(monkeypatch, lambda path, mode: Path(path) == options.policy)
     assert f"could change {options.policy}" in said_of_user(file, options).replace(
         f"{file}, ", ""
     )
-    monkeypatch.setattr(node_check.os, "geteuid", lambda: 65533)
+    replace_user(monkeypatch, lambda: 65533)
     secret = NodeOptions.from_toml(
         write_node(tmp_path / "b", insecure=False, key="/etc/flower/key")
     )
-    monkeypatch.setattr(node_check.os, "access", lambda path, mode: path == secret.key)
+    replace_rights(monkeypatch, lambda path, mode: path == secret.key)
     assert "note  user:       apps can read the SuperNode's key" in said_of_user(
         file, secret
     )
-    monkeypatch.setattr(node_check.os, "access", lambda path, mode: False)
+    replace_rights(monkeypatch, lambda path, mode: False)
     assert said_of_user(file, secret).startswith(
         "ok    user:       apps can neither change policy"
     )

@@ -345,67 +345,6 @@ def test_provenance_comes_back_from_a_file_and_leaves_out_what_is_new() -> None:
     assert (written.run_id, written.cohort) == ("7", ("2 (abcd)", "3 (ef01)"))
 
 
-def test_the_page_of_a_small_report_line_by_line() -> None:
-    report = REPORTS["fastlloyd"]
-    line = replace(
-        report.releases[0],
-        noise="none",
-        epsilon_so_far=math.inf,
-        array="counts",
-        noise_scale=2.0,
-    )
-    line = replace(line, round_index=3, attempt=12, norm="l2", sensitivity=1.0)
-    whole = replace(
-        report,
-        is_private=False,
-        epsilon=math.inf,
-        epsilon_worst_case=math.inf,
-        releases=(line,),
-        epsilon_requested=1.23456,
-        delta=1.23456e-5,
-        n_examples=None,
-        warnings=("W.",),
-        assumptions=("A.",),
-        provenance=None,
-        n_clients=4,
-        n_attempts=13,
-        n_examples_source="not needed",
-    )
-    text = whole.details().splitlines()
-    cost = (
-        f"epsilon infinite at delta 1.23e-05 per record; {report.algorithm}, 4 clients"
-    )
-    assert text == [
-        f"NOT PRIVATE: {cost}, trust {report.trust!r}, no noise",
-        "  cost        epsilon infinite at delta 1.23e-05 (asked for 1.235)",
-        f"  unit        one record: {report.neighbours}",
-        f"  guarantee   {report.guarantee}",
-        "  cohort      4 clients, 13 aggregations, N = unknown (not needed)",
-        "  WARNING     W.",
-        "  assumes     A.",
-        (
-            "  releases    round/attempt  array               sensitivity     noise    "
-            "            epsilon so far"
-        ),
-        (
-            "              3/12           counts              l2 1            none     "
-            "            infinite"
-        ),
-    ]
-    short = [
-        *text[:6],
-        "  more        1 assumptions, 1 releases: print(report.details())",
-    ]
-    assert str(whole).splitlines() == short
-    told = str(
-        replace(whole, provenance=Provenance("7", "server", "ab" * 32), n_examples=5)
-    ).splitlines()
-    assert told[4] == "  cohort      4 clients, 13 aggregations, N = 5 (not needed)"
-    assert told[5].startswith(
-        "  from        run 7, server, plan abababababababab, provenance "
-    )
-
-
 @pytest.mark.parametrize(
     ("n_clients", "words"), [(0, "0 clients"), (1, "one table"), (2, "2 clients")]
 )

@@ -28,6 +28,7 @@ from flwr.cli.build import build_fab_from_files
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from support.apps import app_files, packed
+from support.machine import replace_room, replace_time
 from support.node_files import write_node
 from support.superlink_stand_in import standing_in
 
@@ -538,11 +539,7 @@ def test_what_is_wrong_is_found_and_nothing_is_started(
         elif item == "state database":
             (options.state / "state.db").write_text("no database" * 100)
         elif item == "state disk":
-            monkeypatch.setattr(
-                server_command.shutil,
-                "disk_usage",
-                lambda _: SimpleNamespace(free=10 << 20),
-            )
+            replace_room(monkeypatch, lambda _: SimpleNamespace(free=10 << 20))
         elif item == "app":
             (office.parent / "app.fab").write_bytes(packed(app_files(mark="changed")))
         elif item == "parties":
@@ -568,7 +565,7 @@ def test_a_certificate_that_ends_soon_is_a_note(
     office: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     later = time.time() + 340 * 86400
-    monkeypatch.setattr(findings.time, "time", lambda: later)
+    replace_time(monkeypatch, lambda: later)
     verdict, says = found(office, "tls")
     assert (verdict, "so 24 days more: get a new one before" in says) == (
         Verdict.NOTE,

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from flwr.app import Context, RecordDict
 from support.engines import join_ray, simulate_server
+from support.machine import type_command
 
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.client.node_config import node_settings, stream_number
@@ -107,7 +108,7 @@ def test_a_node_that_flowers_own_program_runs_is_warned_that_it_has_no_guard(
     program: str,
     is_unguarded: bool,
 ) -> None:
-    monkeypatch.setattr(sys, "argv", [program, "--insecure"])
+    type_command(monkeypatch, [program, "--insecure"])
     look_for_guard()
     assert [record.__dict__["event"] for record in caplog.records] == [
         "unguarded"

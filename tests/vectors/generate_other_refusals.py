@@ -161,6 +161,10 @@ def state_cases(kind: str) -> Changed:
         centroids[0, 0] = value
         return with_arrays(centroids=centroids)
 
+    def moved(*steps: float) -> bytes:
+        header = {"movements": len(steps), "arrays": shapes}
+        return packed_state(header, steps, *arrays.values())
+
     centroids = arrays["centroids"]
     states = {
         "cut off": (unlike, blob[:-1]),
@@ -177,6 +181,8 @@ def state_cases(kind: str) -> Changed:
         "three dimensions": (unlike, with_arrays(counts=np.zeros((3, 1, 1)))),
         "no dimension": (unlike, with_arrays(note=np.float64(1.0))),
         "movements too many": (unlike, with_header(movements=10**6)),
+        "more movements than rounds": (unlike, moved(*[0.5] * 5)),
+        "a movement that is no number": (unlike, moved(float("nan"))),
         "NaN": (told, entry(float("nan"))),
         "infinity": (told, entry(float("inf"))),
         "between grid points": (told, entry(2.0**-20)),

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.columns.written_cells import written
-from flwr_dpkmeans.data.files.cells import plain_number
+from flwr_dpkmeans.data.files.cell_numbers import plain_number
 
 _LARGEST_WHOLE = 2**53
 """Larger numbers are compared as text."""

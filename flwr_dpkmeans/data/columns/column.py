@@ -36,7 +36,7 @@ from flwr_dpkmeans.data.columns.stated import Stated
 from flwr_dpkmeans.data.columns.treatment import Missing, Outside
 from flwr_dpkmeans.data.columns.written_cells import Value, written
 from flwr_dpkmeans.data.files.cells import text_of
-from flwr_dpkmeans.data.files.raw_table import RawColumn
+from flwr_dpkmeans.data.files.raw_column import RawColumn
 
 Array = NDArray[np.float64]
 Limits = tuple[float, float]

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.columns.written_cells import written
-from flwr_dpkmeans.data.files.cells import plain_number
-from flwr_dpkmeans.data.files.raw_table import RawColumn
+from flwr_dpkmeans.data.files.cell_numbers import plain_number
+from flwr_dpkmeans.data.files.raw_column import RawColumn
 
 Array = NDArray[np.float64]
 Reader = Callable[[str], float]

@@ -20,16 +20,15 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.columns.column_kind import Kind
 from flwr_dpkmeans.data.columns.dates import days_of, hours_of
-from flwr_dpkmeans.data.doubts.doubtful_columns import (
-    FEWEST_OF_AN_ID,
-    are_codes,
-    counts_up,
+from flwr_dpkmeans.data.doubts.codes import are_codes, counts_up
+from flwr_dpkmeans.data.doubts.column_words import (
     is_identifier_name,
     is_index_name,
     words_of,
 )
-from flwr_dpkmeans.data.files.cells import plain_number
-from flwr_dpkmeans.data.files.raw_table import RawColumn
+from flwr_dpkmeans.data.doubts.looks import FEWEST_OF_AN_ID
+from flwr_dpkmeans.data.files.cell_numbers import plain_number
+from flwr_dpkmeans.data.files.raw_column import RawColumn
 
 DRAFT_WEIGHT = 0.5
 """Of categories and flags: with 1, two or more of them hide kinds that numbers show.

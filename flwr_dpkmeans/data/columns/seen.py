@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.files.raw_table import RawColumn
+from flwr_dpkmeans.data.files.raw_column import RawColumn
 
 MOST_OUTSIDE = 0.25
 """Part of a column's cells outside its bounds above which its owner is asked for

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 
-from flwr_dpkmeans.data.files.cells import plain_number, text_of
+from flwr_dpkmeans.data.files.cell_numbers import plain_number
+from flwr_dpkmeans.data.files.cells import text_of
 
 Value = str | bool | int | float
 
 
 _NUMBER = re.compile(
-    r"-?(0|[1-9]\d{0,14})(\.\d+)?(e[+-]\d+)?|true|false", re.ASCII | re.IGNORECASE
+    r"-?(0|[1-9]\d{0,14})(\.\d+)?(e[+-]\d+)?|true|false",
+    re.ASCII | re.IGNORECASE,
 )
 
 
@@ -19,10 +21,16 @@ def written(value: object) -> float | str:
 
     1, "1" and "1.0" are one number, but "01" is a text.
     """
-    text = text_of(value) or ""
-    return plain_number(text) if _NUMBER.fullmatch(text) else text
+    text = text_of(value)
+    if text is None:
+        return ""
+    if _NUMBER.fullmatch(text):
+        return plain_number(text)
+    return text
 
 
 def number_or_zero(value: Value) -> float:
     """A stated number, or 0 for a text."""
-    return 0.0 if isinstance(value, str) else float(value)
+    if isinstance(value, str):
+        return 0.0
+    return float(value)

@@ -14,15 +14,14 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.columns.column_kind import Kind
 from flwr_dpkmeans.data.doubts import party_units
-from flwr_dpkmeans.data.doubts.doubtful_columns import (
-    MOST_LOOKED_AT,
-    Doubt,
+from flwr_dpkmeans.data.doubts.column_words import is_identifier_name
+from flwr_dpkmeans.data.doubts.doubt import Doubt, sentences_about
+from flwr_dpkmeans.data.doubts.doubtful_cells import (
     doubts_about_persons,
-    doubts_about_tables,
     doubts_about_texts,
-    is_identifier_name,
-    sentences_about,
 )
+from flwr_dpkmeans.data.doubts.doubtful_columns import doubts_about_tables
+from flwr_dpkmeans.data.doubts.looks import MOST_LOOKED_AT
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.data.table_labels import column_labels
 

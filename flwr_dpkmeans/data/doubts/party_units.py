@@ -15,116 +15,94 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from flwr_dpkmeans.data.doubts.conversions import TYPICAL_WAYS, Conversion
 from flwr_dpkmeans.errors import column_names, listed
 
 Array = NDArray[np.float64]
 
+
 _LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
+
+
 _MIDDLE = 2
+
+
 _FEWEST_ROWS = 10
 """Of a party whose quantiles are looked at."""
+
+
 _MOST_ROWS = 2_000
 """Of each party that are looked at, evenly spread over its table."""
+
+
 _FAR = 2.75
 """How many spreads the medians are apart at least.
 
 Pounds beside kilograms of adults are 3 to 4 (of logarithms).
 """
+
+
 _NEAR = 0.3
 """How many spreads medians are apart at most, once a unit is converted.
 
 Hospitals differ by that much.
 """
+
+
 _ALIKE = 0.5
 """The same of the other quantiles: a conversion explains the middle and the spread, or
 it explains nothing.
 """
+
+
 _SAMPLING = 1.5
 """Of a small table, more by this over the root of its rows.
 
 A median is known to 1.25 of a spread over it.
 """
+
+
 _UNLIKE = 1.5
 """How many spreads parties are apart that differ by what they are.
 
 Beside such ones a small factor proves nothing.
 """
+
+
 _LARGE_FACTOR = 5.0
 """From which on parties that differ in other columns, too, are hardly so far apart by
 what they are.
 """
+
+
 _OTHER_SHAPE = 0.3
 """Largest distance of distribution functions that a conversion may explain, of tables
 that are alike otherwise.
 """
+
+
 _SAME_SHAPE = 0.1
 """Largest distance that is left then, and in all other columns one and a half times as
 much.
 """
+
+
 _MOST_PARTIES = 100
 """The largest ones, which are compared."""
+
+
 _HUGE_FACTOR = 15.0
 """From which on a conversion may leave twice as much of a difference."""
+
+
 _BEYOND = 10.0
 """How many times the range of all others' middle a party lies beyond it, where no unit
 explains that.
 """
+
+
 _SPREAD_OF_RANGE = 2.563
 """Standard deviations of a normal between its tenth and its ninetieth part of 100."""
-
-
-@dataclass(frozen=True)
-class Conversion:
-    """A unit in another one: `factor` times the value, plus `offset`."""
-
-    units: str
-    factor: float
-    offset: float = 0.0
-
-    @property
-    def size(self) -> float:
-        """The factor from the smaller to the larger unit."""
-        return max(self.factor, 1.0 / self.factor)
-
-    @property
-    def step(self) -> str:
-        """What it does to a value."""
-        if self.offset:
-            return "by a factor of 1.8 and 32 degrees"
-        return f"by a factor of about {self.size:.3g}"
-
-    def inverted(self) -> Conversion:
-        """Return the way back."""
-        factor = 1.0 / self.factor
-        offset = -self.offset / self.factor
-        return Conversion(self.units, factor, offset)
-
-    def undone(self, values: Array) -> Array:
-        """Return values as they were before the conversion."""
-        return (values - self.offset) / self.factor
-
-
-TYPICAL = (
-    Conversion("pounds and kilograms", 2.20462),
-    Conversion("centimetres and inches", 2.54),
-    Conversion("feet and metres", 3.28084),
-    Conversion("a decimal point that moved, or millimetres and centimetres", 10.0),
-    Conversion("years and months", 12.0),
-    Conversion("mmol/l and mg/dl of glucose", 18.016),
-    Conversion("days and hours", 24.0),
-    Conversion("months and days", 30.437),
-    Conversion("mmol/l and mg/dl of cholesterol", 38.67),
-    Conversion("hours and minutes, or minutes and seconds", 60.0),
-    Conversion("mg/dl and µmol/l of creatinine", 88.42),
-    Conversion("metres and centimetres, or parts and percent", 100.0),
-    Conversion("years and days", 365.25),
-    Conversion("kilograms and grams, or another step of 1000", 1000.0),
-    Conversion("degrees Celsius and Fahrenheit", 1.8, 32.0),
-)
-"""What tables of the same column differ by."""
-_TYPICAL_WAYS = tuple(
-    way for conversion in TYPICAL for way in (conversion, conversion.inverted())
-)
 
 
 @dataclass(frozen=True)
@@ -335,7 +313,7 @@ def _conversion(
         return None
     best = None
     least = np.inf
-    for conversion in _TYPICAL_WAYS:
+    for conversion in TYPICAL_WAYS:
         in_logarithms = not conversion.offset
         undone = conversion.undone(other)
         steps = _steps(reference, undone, in_logarithms=in_logarithms)
@@ -363,7 +341,7 @@ def _of_one_shape(
     before = _distance(reference[:, column], other[:, column])
     if n_columns < 2 or before < _OTHER_SHAPE + slack:
         return None
-    for conversion in _TYPICAL_WAYS:
+    for conversion in TYPICAL_WAYS:
         undone = conversion.undone(other[:, column])
         after = _distance(reference[:, column], undone)
         if after > _SAME_SHAPE + slack or after * 3.0 > before:

@@ -7,9 +7,7 @@ from collections.abc import (
 )
 
 from flwr_dpkmeans.data.files.reading import Reading
-from flwr_dpkmeans.data.files.text.headers import (
-    Beginning,
-)
+from flwr_dpkmeans.data.files.text.headers import Beginning
 
 
 def columns_of(

@@ -14,7 +14,7 @@ from pydantic import (
     model_validator,
 )
 
-from flwr_dpkmeans.data.files.cells import NumberFormat
+from flwr_dpkmeans.data.files.number_format import NumberFormat
 from flwr_dpkmeans.errors import ConfigurationError, finding
 
 _NAMED_SEPARATORS = {"tab": "\t", "\\t": "\t", "space": " "}

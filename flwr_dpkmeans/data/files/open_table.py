@@ -9,9 +9,7 @@ from collections.abc import (
 )
 from dataclasses import dataclass, field
 
-from flwr_dpkmeans.data.files.raw_table import (
-    RawTable,
-)
+from flwr_dpkmeans.data.files.raw_table import RawTable
 from flwr_dpkmeans.data.files.reading import Reading
 
 _Blocks = Callable[[], Iterator[RawTable]]

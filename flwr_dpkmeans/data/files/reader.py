@@ -27,19 +27,16 @@ from flwr_dpkmeans.data.files.formats.foreign import (
     query_blocks,
 )
 from flwr_dpkmeans.data.files.formats.frames import frame_table
-from flwr_dpkmeans.data.files.formats.parquet import (
+from flwr_dpkmeans.data.files.formats.parquet import parquet_blocks
+from flwr_dpkmeans.data.files.formats.parquet_folder import (
     SUFFIXES,
     folder_files,
     is_parquet_folder,
-    parquet_blocks,
 )
 from flwr_dpkmeans.data.files.guarded import in_one_sentence
 from flwr_dpkmeans.data.files.located import locate_file, unknown_suffix
 from flwr_dpkmeans.data.files.open_table import OpenTable, opened
-from flwr_dpkmeans.data.files.raw_table import (
-    RawTable,
-    source_name,
-)
+from flwr_dpkmeans.data.files.raw_table import RawTable, source_name
 from flwr_dpkmeans.data.files.reading import Reading
 from flwr_dpkmeans.data.files.text.text_file import open_text, text_suffix
 from flwr_dpkmeans.errors import DataError

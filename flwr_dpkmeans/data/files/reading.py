@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from flwr_dpkmeans.data.files.dialect import UNSTATED, Dialect
-from flwr_dpkmeans.data.files.text.records import PassedOver, Tally
+from flwr_dpkmeans.data.files.text.tally import PassedOver, Tally
 from flwr_dpkmeans.errors import listed
 
 NAMES_OF_SEPARATORS = {

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flwr_dpkmeans.data.files.formats.parquet import (
-    folder_files,
-)
+from flwr_dpkmeans.data.files.formats.parquet_folder import folder_files
+
+_CLUSTERS = ("ray://", "dask://")
 
 
 def is_clustered(source: object) -> bool:
     """Whether a source is a cluster's table, as ``ray:///shared/rows``."""
-    return str(source).startswith(("ray://", "dask://"))
+    address = str(source)
+    return address.startswith(_CLUSTERS)
 
 
 def source_files(source: str | Path) -> list[Path]:
@@ -19,5 +20,9 @@ def source_files(source: str | Path) -> list[Path]:
 
     Those of a folder, or the path itself.
     """
-    path = Path(source).expanduser()
-    return folder_files(path)[0] if path.is_dir() else [path]
+    path = Path(source)
+    path = path.expanduser()
+    if not path.is_dir():
+        return [path]
+    files, _ = folder_files(path)
+    return files

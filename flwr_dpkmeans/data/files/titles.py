@@ -9,12 +9,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from flwr_dpkmeans.data.files.reading import NAMES_OF_SEPARATORS
-from flwr_dpkmeans.data.files.text.headers import (
-    SEPARATORS,
-    Beginning,
-    first_records,
-    is_word,
-)
+from flwr_dpkmeans.data.files.text.header_guess import is_word
+from flwr_dpkmeans.data.files.text.headers import SEPARATORS, Beginning, first_records
 
 _LOOKED_AT = 200
 _MOSTLY = 0.9

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import (
-    Collection,
-    Sequence,
-)
+import math
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from flwr_dpkmeans.data.files.cells import text_of
 from flwr_dpkmeans.data.files.open_table import ColumnUse, OpenTable
-from flwr_dpkmeans.data.files.raw_table import (
-    RawColumn,
-    RawTable,
-    joined_column,
-)
+from flwr_dpkmeans.data.files.raw_column import RawColumn, joined_column
+from flwr_dpkmeans.data.files.raw_table import RawTable
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def whole_frame(
     table: OpenTable,
     *,
     names: Sequence[str] = (),
-    rows: Any = None,
+    rows: ArrayLike | None = None,
     columns: Collection[str] | None = None,
-) -> Any:
+) -> pd.DataFrame:
     """Return a table, or some of its rows and columns, as one pandas data frame.
 
     `names` are for columns that have none; text stays as it is written.
@@ -33,41 +34,52 @@ def whole_frame(
 
     # Numbers that are not written plainly are needed as numbers, too.
     numbers = () if table.reading.dialect.number_format.is_plain else None
-    frames, n_rows = [], 0
+    frames = []
+    n_rows = 0
     for raw in table.blocks(ColumnUse(numbers, texts=None)):
-        titles = [column.name for column in raw.columns] if raw.named else list(names)
-        cells = {
-            index: _plain_cells(column)
-            for index, column in enumerate(raw.columns)
-            if columns is None or not titles or titles[index] in columns
-        }
+        titles = list(names)
+        if raw.named:
+            titles = [column.name for column in raw.columns]
+        cells = {}
+        for index, column in enumerate(raw.columns):
+            if columns is None or not titles or titles[index] in columns:
+                cells[index] = _plain_cells(column)
         frame = pd.DataFrame(cells)
         if titles:
-            frame = frame.set_axis([titles[index] for index in cells], axis=1)
+            titles = [titles[index] for index in cells]
+            frame = frame.set_axis(titles, axis=1)
         frame.index += n_rows
         n_rows += raw.n_rows
-        frames.append(frame if rows is None else frame[frame.index.isin(rows)])
+        if rows is not None:
+            is_wanted = frame.index.isin(rows)
+            frame = frame[is_wanted]
+        frames.append(frame)
     whole = pd.concat(frames)
-    return whole if rows is None else whole.loc[rows]
+    if rows is None:
+        return whole
+    return whole.loc[rows]
 
 
-def _plain_cells(column: RawColumn) -> Any:
+def _plain_cells(column: RawColumn) -> Sequence[str | None] | NDArray[np.float64]:
     """Numbers, or text in which numbers and dates are written as everywhere."""
     if column.values is not None:
         return column.values
     texts = column.dates()
     if column.numeric is None:
         return texts
-    pairs = zip(texts, column.numeric.tolist(), strict=True)
-    return [text if number != number else text_of(number) for text, number in pairs]
+    cells = []
+    for index, number in enumerate(column.numeric.tolist()):
+        cells.append(texts[index] if math.isnan(number) else text_of(number))
+    return cells
 
 
 def one_block(table: OpenTable) -> RawTable:
     """Return all rows of a table as one."""
-    first, *others = table.blocks()
-    blocks = [first, *others]
-    columns = [
-        joined_column(parts).as_text_without_numbers()
-        for parts in zip(*(block.columns for block in blocks), strict=True)
-    ]
+    blocks = list(table.blocks())
+    first = blocks[0]
+    columns_of_blocks = [block.columns for block in blocks]
+    columns = []
+    for parts in zip(*columns_of_blocks, strict=True):
+        column = joined_column(parts)
+        columns.append(column.as_text_without_numbers())
     return replace(first, columns=tuple(columns), records=None)

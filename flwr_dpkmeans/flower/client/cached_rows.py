@@ -10,8 +10,8 @@ from pathlib import Path
 from flwr.app import ConfigRecord, Context
 
 from flwr_dpkmeans.data.files.sources import is_clustered, source_files
-from flwr_dpkmeans.data.rows import Store
-from flwr_dpkmeans.data.tables import Layout
+from flwr_dpkmeans.data.loading.layout import Layout
+from flwr_dpkmeans.data.store import Store
 from flwr_dpkmeans.flower.client.result_folders import HOME_FOLDER
 from flwr_dpkmeans.log import placed_logger
 

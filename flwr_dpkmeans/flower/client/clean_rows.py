@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flwr_dpkmeans.data.arrays_of import as_array
+from flwr_dpkmeans.data.frame_names import frame_columns
 from flwr_dpkmeans.data.rows import Rows
 from flwr_dpkmeans.data.schema import Encoded
-from flwr_dpkmeans.data.table_labels import frame_columns
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.log import placed_logger

@@ -12,8 +12,9 @@ from flwr.app import Context
 from flwr_dpkmeans.data.files.dialect import Dialect
 from flwr_dpkmeans.data.files.sources import is_clustered
 from flwr_dpkmeans.data.files.whole_tables import whole_frame
+from flwr_dpkmeans.data.loading.declared_tables import load_stated
+from flwr_dpkmeans.data.loading.layout import Layout
 from flwr_dpkmeans.data.schema import Schema
-from flwr_dpkmeans.data.tables import Layout, load_stated
 from flwr_dpkmeans.flower.client.cached_rows import cache_of, say_if_changed
 from flwr_dpkmeans.flower.client.result_folders import result_folder
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient, held_by

@@ -9,20 +9,23 @@ from typing import Any
 import numpy as np
 from flwr.app import Context
 
-from flwr_dpkmeans.algorithms.lookup import algorithm_entry
-from flwr_dpkmeans.data.bundled import BUNDLED, as_classes, load_source_once
+from flwr_dpkmeans.algorithms.one_place.not_federated import algorithm_entry
+from flwr_dpkmeans.data.bundled import BUNDLED
 from flwr_dpkmeans.data.files.dialect import Dialect
 from flwr_dpkmeans.data.files.reader import open_table
 from flwr_dpkmeans.data.files.whole_tables import whole_frame
+from flwr_dpkmeans.data.loading.class_labels import as_classes
+from flwr_dpkmeans.data.loading.layout import Layout
+from flwr_dpkmeans.data.loading.source import load_source_once
+from flwr_dpkmeans.data.loading.table import Table
+from flwr_dpkmeans.data.mixture import MixtureClients
 from flwr_dpkmeans.data.partition import (
     MIXTURE,
-    MixtureClients,
     Partition,
     parse_sizes,
     partition_indices,
 )
-from flwr_dpkmeans.data.schema import schema_of
-from flwr_dpkmeans.data.tables import Layout, Table
+from flwr_dpkmeans.data.schema_source import schema_of
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.flower.client import ray_nodes
 from flwr_dpkmeans.flower.client.result_folders import result_folder

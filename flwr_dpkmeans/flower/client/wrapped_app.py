@@ -21,7 +21,7 @@ from flwr_dpkmeans.sums.client import Memory
 from flwr_dpkmeans.sums.round import Array, State
 
 if TYPE_CHECKING:
-    from flwr_dpkmeans.algorithms.array_sum import ArraySumTask
+    from flwr_dpkmeans.algorithms.statistics.array_sum import ArraySumTask
 
 
 class WrappedApp(Wrapped):
@@ -81,7 +81,7 @@ class WrappedApp(Wrapped):
         self._answer_of_app(arrays, {"report": json.dumps(report.to_dict())})
 
     def _task_and_state(self, memory: Memory) -> tuple[ArraySumTask, State]:
-        from flwr_dpkmeans.algorithms.array_sum import ArraySumTask
+        from flwr_dpkmeans.algorithms.statistics.array_sum import ArraySumTask
 
         task, state = memory.plan.task, memory.clusters
         if not isinstance(task, ArraySumTask) or state is None:

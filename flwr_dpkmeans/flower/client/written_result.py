@@ -8,15 +8,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from flwr_dpkmeans.algorithms.cluster_profile import read_profile
 from flwr_dpkmeans.algorithms.kmeans_task import CENTRE_DEVIATION
+from flwr_dpkmeans.algorithms.profile.profile_reading import read_profile
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.log import placed_logger, where_raised
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.aside import run_aside
 from flwr_dpkmeans.results.model import Model
-from flwr_dpkmeans.results.page import CONSOLE, summary
+from flwr_dpkmeans.results.page import summary
+from flwr_dpkmeans.results.rendering import CONSOLE
 from flwr_dpkmeans.results.run_result import RunResult
 from flwr_dpkmeans.results.whole_files import write_folder
 from flwr_dpkmeans.results.writer import add_profile, result_files, write_report

@@ -12,8 +12,7 @@ from flwr.app import Message, RecordDict
 from flwr_dpkmeans.flower.messages.message_records import content_of, packet_of
 from flwr_dpkmeans.log import event, placed_logger
 from flwr_dpkmeans.secagg.messages import Stage
-from flwr_dpkmeans.sums.server import Answer
-from flwr_dpkmeans.sums.wire import Request, decode_reply, encode_request
+from flwr_dpkmeans.sums.wire import Answer, Request, decode_reply, encode_request
 
 logger = placed_logger("flwr_dpkmeans.server")
 

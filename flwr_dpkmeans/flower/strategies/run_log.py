@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from flwr_dpkmeans.flower.progress import Progress
 from flwr_dpkmeans.log import event, placed_logger
-from flwr_dpkmeans.results.page import CONSOLE, rendered
+from flwr_dpkmeans.results.rendering import CONSOLE, rendered
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.sums.draft import worst_case
 from flwr_dpkmeans.sums.plan import SECONDS_PER_ROUND_TRIP, Plan, round_trips

@@ -9,7 +9,7 @@ import numpy as np
 from flwr.app import MetricRecord
 from flwr.serverapp.strategy import Result
 
-from flwr_dpkmeans.algorithms.measure import EvaluationResult
+from flwr_dpkmeans.algorithms.measure.evaluation_result import EvaluationResult
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.sums.statement import Step
 

@@ -20,6 +20,7 @@ _UNHEARD_CUT = 0.5
 # often its square must hold that of the noise to be believed
 _SATURATED = 0.5
 _BELIEVED = 4.0
+_HIDDEN_ROWS = 0.5  # of rows that were left out, in deviations of their number's noise
 _BEYOND = 1.5  # distance of rows that were left out, in radii
 _LIKELY_PULLED = 0.75  # part of what is cut that one of several clusters has
 _SIDEWAYS = 0.5  # of what is cut, along axes that a cluster does not lie on
@@ -77,8 +78,9 @@ def dropped_rows(
     n_clusters = len(counts)
     noise = counts_noise * math.sqrt(n_clusters)
     missing = n_rows - math.fsum(counts)
-    surely_missing = max(0.0, missing - noise)
-    share = surely_missing / max(n_rows, 1.0)
+    # Noise hides some that are missing.
+    likely_missing = math.hypot(max(0.0, missing), _HIDDEN_ROWS * noise)
+    share = likely_missing / max(n_rows, 1.0)
     return _BEYOND * radius * min(share, 1.0)
 
 

@@ -16,7 +16,6 @@ from flwr_dpkmeans.results.cautions.clear_centres import (
     Cautions,
     Radius,
     clear_clusters,
-    distances_to_others,
 )
 from flwr_dpkmeans.results.cautions.drowned_columns import (
     drowned_cautions,
@@ -27,12 +26,9 @@ from flwr_dpkmeans.results.cautions.drowned_columns import (
 if TYPE_CHECKING:
     from flwr_dpkmeans.results.model import Model
 
+
 APART = 3.0
 """Centres that are so many times their noise apart are told apart."""
-_CLEAR = 3.0
-"""Deviations of its noise above which a centre's difference from the others is told
-from noise.
-"""
 
 
 def unsure_columns(model: Model, radius: Radius = None) -> list[int]:
@@ -72,61 +68,6 @@ def column_cautions(model: Model, radius: Radius = None) -> Cautions:
         return cautions
     names = column_names(columns, model.feature_names)
     return (*cautions, report_sentence("unsure", columns=names))
-
-
-def close_clusters(model: Model, radius: Radius = None) -> list[int]:
-    """List clear clusters that are less than three times the noise from another one."""
-    lengths = centre_noise(model, radius)
-    clear = clear_clusters(model)
-    if lengths is None or len(clear) < 2:
-        return []
-    noise = lengths[clear]
-    distances = distances_to_others(model.scaled[clear])
-    nearest = distances.argmin(axis=1)
-    noise_of_pair = np.hypot(noise, noise[nearest])
-    least = APART * noise_of_pair
-    is_close = distances.min(axis=1) < least
-    clusters: list[int] = clear[is_close].tolist()
-    return clusters
-
-
-def closeness_cautions(model: Model, radius: Radius = None) -> Cautions:
-    """Warn of clusters that the noise may have made of one: so many were asked for."""
-    clusters = close_clusters(model, radius)
-    if not clusters:
-        return ()
-    sentence = report_sentence(
-        "close",
-        n=len(clusters),
-        n_clusters=len(model.counts),
-        listed=", ".join(map(str, clusters)),
-    )
-    return (sentence,)
-
-
-def column_shades(model: Model, radius: Radius = None) -> Array:
-    """Differences between clusters by column, (n_columns, n_clusters), from -1 to 1.
-
-    Each column is compared with itself, not with its bounds; where noise may make all
-    of the difference it stays pale, and where it makes all of it there is no shade.
-    """
-    n_clusters, n_features = model.scaled.shape
-    middle = model.scaled.mean(axis=0)
-    differences = (model.scaled - middle).T
-    lengths = centre_noise(model, radius)
-    noise = np.zeros(n_clusters)
-    if lengths is not None:
-        noise = lengths / math.sqrt(n_features)
-    amounts = np.abs(differences)
-    clear_amounts = np.where(amounts > _CLEAR * noise, amounts, 0.0)
-    largest = clear_amounts.max(axis=1, initial=0.0)
-    palest = 2.0 * _CLEAR * noise
-    whole = np.maximum(largest[:, None], palest)
-    divisors = np.where(whole > 0.0, whole, 1.0)
-    shades: Array = differences / divisors
-    unsure = unsure_columns(model, radius)
-    shades[unsure] = 0.0
-    return shades
 
 
 def _least_errors(model: Model, radius: Radius) -> Array:

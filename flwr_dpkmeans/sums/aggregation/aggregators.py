@@ -20,7 +20,7 @@ from flwr_dpkmeans.sums.aggregation.repeated_sums import (
 )
 
 if TYPE_CHECKING:
-    from flwr_dpkmeans.sums.aggregation.server_sessions import Session
+    from flwr_dpkmeans.sums.aggregation.repeated_sums import Session
     from flwr_dpkmeans.sums.plan import Plan
 
 PARTIES: Mapping[str, type[Party]] = MappingProxyType(

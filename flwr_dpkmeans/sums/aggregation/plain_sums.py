@@ -1,4 +1,4 @@
-"""Adding up without masks, on one machine."""
+"""A client without masks, on one machine."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from flwr_dpkmeans.sums.aggregation.repeated_sums import (
 from flwr_dpkmeans.sums.trust import Shares
 
 if TYPE_CHECKING:
-    from flwr_dpkmeans.sums.aggregation.server_sessions import Session
+    from flwr_dpkmeans.sums.aggregation.repeated_sums import Session
     from flwr_dpkmeans.sums.plan import Plan
 
 _RECOVERED_PART = 8
@@ -44,8 +44,7 @@ class Recovered(Repeated):
 
     def session(self, agreed: Plan, roster: Roster, limits: SessionLimits) -> Session:
         """See `Repeated.session`."""
-        # A node executes no session.
-        from flwr_dpkmeans.sums.aggregation.server_sessions import RecoverSession
+        from flwr_dpkmeans.secagg.recover_session import RecoverSession
 
         return RecoverSession(agreed.run_id, roster, agreed.slots, **limits)
 

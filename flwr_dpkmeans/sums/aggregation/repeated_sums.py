@@ -13,8 +13,11 @@ from flwr_dpkmeans.sums.aggregation.plain_sums import Plain
 from flwr_dpkmeans.sums.trust import Shares
 
 if TYPE_CHECKING:
-    from flwr_dpkmeans.sums.aggregation.server_sessions import Session
+    from flwr_dpkmeans.secagg.recover_session import RecoverSession
+    from flwr_dpkmeans.secagg.retry_session import RetrySession
     from flwr_dpkmeans.sums.plan import Plan
+
+    Session = RetrySession | RecoverSession
 
 _SPARSE_MAX_SILENT = 20
 
@@ -61,11 +64,9 @@ class Repeated:
 
     def session(self, agreed: Plan, roster: Roster, limits: SessionLimits) -> Session:
         """The server's side, once keys are agreed on."""
-        # A node executes no session.
-        from flwr_dpkmeans.sums.aggregation.server_sessions import (
-            PlainSession,
-            RetrySession,
-        )
+        # Imported here, as a node, which is no server, is to load none of it.
+        from flwr_dpkmeans.secagg.retry_session import RetrySession
+        from flwr_dpkmeans.sums.aggregation.plain_session import PlainSession
 
         if agreed.settings.masking:
             return RetrySession(roster, **limits)
@@ -83,8 +84,8 @@ class Repeated:
     def shares(self, plan: Plan, n_clients: int, n_sharers: int | None) -> Shares:
         """Say who adds noise shares, where so many are asked of those that shared keys.
 
-        None of the sharers: all of the plan. No share is lost, as a sum without one is
-        not opened.
+        `n_sharers` is None where all of the plan did. No share is lost, as a sum
+        without one is not opened.
         """
         return Shares(n_clients, plan.max_silent)
 

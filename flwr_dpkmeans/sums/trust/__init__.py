@@ -7,8 +7,8 @@ another, it asks here.
 from __future__ import annotations
 
 from flwr_dpkmeans.sums.trust.central_trust import Central, Curator
+from flwr_dpkmeans.sums.trust.counted_shares import Shares
 from flwr_dpkmeans.sums.trust.distributed_trust import Distributed
-from flwr_dpkmeans.sums.trust.noise_shares import Shares
 from flwr_dpkmeans.sums.trust.oblivious_trust import Oblivious
 from flwr_dpkmeans.sums.trust.registered import (
     TRUST_MODELS,

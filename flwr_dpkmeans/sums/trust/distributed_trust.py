@@ -6,7 +6,7 @@ from flwr_dpkmeans.privacy.release import (
     PROOF_PAGE,
 )
 from flwr_dpkmeans.privacy.sentences import report_sentence
-from flwr_dpkmeans.sums.trust.noise_shares import Shares
+from flwr_dpkmeans.sums.trust.counted_shares import Shares
 from flwr_dpkmeans.sums.trust.trust_base import TrustModel
 
 

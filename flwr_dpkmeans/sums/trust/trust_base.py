@@ -17,7 +17,7 @@ from flwr_dpkmeans.privacy.release import (
     theorem,
 )
 from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector, Ring
-from flwr_dpkmeans.sums.trust.noise_shares import Shares
+from flwr_dpkmeans.sums.trust.counted_shares import Shares
 
 
 @dataclass(frozen=True)

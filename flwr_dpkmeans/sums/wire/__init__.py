@@ -35,7 +35,7 @@ from flwr_dpkmeans.sums.wire.plan_text import (
     plan_digest,
     terms_digest,
 )
-from flwr_dpkmeans.sums.wire.requests import KeysReply, Reply, Request
+from flwr_dpkmeans.sums.wire.requests import Answer, KeysReply, Reply, Request
 from flwr_dpkmeans.sums.wire.stored_fields import pack_fields, unpack_fields
 from flwr_dpkmeans.sums.wire.versions import (
     Versions,
@@ -54,6 +54,7 @@ __all__ = [
     "MAX_PLAN_BYTES",
     "MAX_PLAN_ENTRIES",
     "STOPPING_CODES",
+    "Answer",
     "Failure",
     "KeysReply",
     "Packet",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from flwr_dpkmeans.secagg import messages
 from flwr_dpkmeans.secagg.credentials import Credential
 from flwr_dpkmeans.secagg.messages import Stage
+from flwr_dpkmeans.sums.wire.failure import Failure
 from flwr_dpkmeans.sums.wire.versions import Versions
 
 RequestBody = (
@@ -84,6 +85,12 @@ Reply = (
     | messages.StopReply
 )
 """What a client answers."""
+Answer = Callable[[Stage, int], Reply | Failure]
+"""What came from a node, not yet looked at.
+
+Called with what it was asked, and its id, it is the reply or a `Failure`; a
+`ProtocolError` if it cannot be read.
+"""
 MESSAGES: Mapping[Stage, tuple[type[RequestBody] | None, type[Reply]]] = (
     MappingProxyType(
         {

@@ -77,7 +77,7 @@ class Job:
 
 def load_scaled(source: str) -> NDArray[np.float64]:
     """Load a table, its columns scaled to [-1, 1] by their own range (not private)."""
-    from flwr_dpkmeans.data.bundled import load_source
+    from flwr_dpkmeans.data.loading.source import load_source
 
     points = load_source(source).points
     low, high = points.min(axis=0), points.max(axis=0)

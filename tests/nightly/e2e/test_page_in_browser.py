@@ -32,8 +32,9 @@ from flwr_dpkmeans.flower.progress import recorded_progress
 from flwr_dpkmeans.flower.round_trip import Notice
 from flwr_dpkmeans.node.ledger_entries import LedgerEntry
 from flwr_dpkmeans.node.ledger_file import FileLedger
-from flwr_dpkmeans.results.page import HTML, page
+from flwr_dpkmeans.results.page import page
 from flwr_dpkmeans.results.picture import draw_summary
+from flwr_dpkmeans.results.rendering import HTML
 from flwr_dpkmeans.results.run_result import RunResult
 
 BROWSER = shutil.which(os.environ.get("CHROMIUM", "chromium") or "none")

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from flwr_dpkmeans.secagg import roster as roster_module
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumRequest
-from flwr_dpkmeans.secagg.retry import Retry, RetrySession
+from flwr_dpkmeans.secagg.retry import Retry
+from flwr_dpkmeans.secagg.retry_session import RetrySession
 from flwr_dpkmeans.secagg.ring import FixedPointVector, Ring
 from flwr_dpkmeans.secagg.roster import Roster
 

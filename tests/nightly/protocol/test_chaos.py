@@ -12,7 +12,7 @@ import pytest
 from support.chaos import COHORTS, Outcome, run_in_a_storm
 
 from flwr_dpkmeans.secagg import retry
-from flwr_dpkmeans.secagg.retry import RetrySession
+from flwr_dpkmeans.secagg.retry_session import RetrySession
 from flwr_dpkmeans.sums.client import transitions as mod
 
 TRUSTS = ("oblivious", "central", "distributed")

@@ -15,7 +15,8 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
 from flwr_dpkmeans import FederatedKMeans, Schema
-from flwr_dpkmeans.data.tables import Layout, load_by_schema
+from flwr_dpkmeans.data.loading.layout import Layout
+from flwr_dpkmeans.data.loading.schema_tables import load_by_schema
 
 PENGUINS = """[columns]
 bill_length_mm = { kind = "number", bounds = [25, 65], weight = 1.5 }

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from flwr_dpkmeans.data.bounds.stated_bounds import read_ranges
-from flwr_dpkmeans.data.bundled import load_source
+from flwr_dpkmeans.data.loading.source import load_source
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import ConfigurationError
 

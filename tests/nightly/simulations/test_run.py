@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.machine import type_command
 
 pytest.importorskip("hydra")
 
 from support.flat import flat_estimator
 
 from flwr_dpkmeans.data.bundled import load_bundled
-from flwr_dpkmeans.data.partition import MIXTURE_BOUNDS
+from flwr_dpkmeans.data.mixture import MIXTURE_BOUNDS
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import ConfigurationError
 from simulations.experiments.datasets import load_data_set
@@ -484,7 +485,7 @@ def test_help_and_configuration_are_hydras(
         ),
         (["--help"], ("algorithm: balcan, ", "data: adult, ")),
     ):
-        monkeypatch.setattr(sys, "argv", ["run.py", *options])
+        type_command(monkeypatch, ["run.py", *options])
         # Hydra ends the process after its help.
         with suppress(SystemExit):
             assert main() == 0

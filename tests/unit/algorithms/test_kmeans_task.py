@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from support.drafts import draft_of
 
-from flwr_dpkmeans.algorithms import kmeans_task
 from flwr_dpkmeans.algorithms.kmeans_task import counts_std
 from flwr_dpkmeans.algorithms.states.cluster_states import seed_of, seeded_state
 from flwr_dpkmeans.algorithms.states.state_arrays import is_table
@@ -286,41 +285,3 @@ def test_the_noise_of_the_last_round_with_counts_is_told() -> None:
         }[one.name],
     )
     assert counts_std(plan) == (2.0, True)
-
-
-@pytest.mark.parametrize(
-    ("unit", "n_examples", "each", "of_rows", "told"),
-    [
-        ("record", 300, 50, True, "the 150 rows"),
-        ("record", 302, 50, True, None),
-        ("record", None, 50, True, None),
-        ("client", 10**6, 50, False, "the 10 clients"),
-        ("client", 10**6, 15, True, "the 150 rows"),
-        ("client", 10**6, 16, True, None),
-    ],
-)
-def test_noise_is_compared_with_a_clusters_part_of_rows_or_of_clients(
-    unit: str,
-    n_examples: int | None,
-    each: int,
-    of_rows: bool,
-    told: str | None,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Half of 300 rows, or of 40 clients (with `each` rows) of whom each second one
-    takes part, and noise of 150.
-    """
-    monkeypatch.setattr(kmeans_task, "counts_std", lambda _: (150.0, of_rows))
-    settings = SimpleNamespace(
-        unit=PrivacyUnit(unit),
-        client_sampling_rate=0.5,
-        n_beside=0,
-        examples_per_client=each,
-    )
-    plan: Any = SimpleNamespace(settings=settings, n_clients=40, n_examples=n_examples)
-    said = config_of(n_clusters=2).task.cautions(plan)
-    assert len(said) == (told is not None)
-    assert all(
-        f"(standard deviation 150) is no smaller than {told} that" in one
-        for one in said
-    )

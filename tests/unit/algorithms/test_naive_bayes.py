@@ -26,11 +26,11 @@ from flwr_dpkmeans import (
     PrivateKMeans,
     federate,
 )
-from flwr_dpkmeans.algorithms.naive_bayes import (
-    NaiveBayesOptions,
+from flwr_dpkmeans.algorithms.statistics.class_estimates import (
     likely_variances,
     pulled_together,
 )
+from flwr_dpkmeans.algorithms.statistics.naive_bayes import NaiveBayesOptions
 from flwr_dpkmeans.errors import (
     ConfigurationError,
     DataError,

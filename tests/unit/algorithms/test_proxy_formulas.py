@@ -32,9 +32,7 @@ from flwr_dpkmeans.algorithms.proxy.setting import Setting
 from flwr_dpkmeans.algorithms.proxy.summed import ROUNDS, client_bounds
 from flwr_dpkmeans.algorithms.states.cluster_states import SERVER_POINTS, cluster_state
 from flwr_dpkmeans.errors import PlanError
-from flwr_dpkmeans.kernels.assignment import nearest_centroids
 from flwr_dpkmeans.kmeans.proxies.distances import N_DISTANCES, distance_counts
-from flwr_dpkmeans.kmeans.proxies.ellipsoid import Ellipsoid
 from flwr_dpkmeans.kmeans.proxies.weights import likely_weights
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
@@ -157,57 +155,6 @@ def test_rows_beyond_the_radius_are_clipped_or_dropped_as_the_option_says(
     assert counts.item() == (2.0 if clips else 1.0)
 
 
-@pytest.mark.parametrize(("extent", "radii"), [(0.4, [0.4, 0.6]), (0.51, [0.4, 0.4])])
-def test_the_next_pass_looks_where_rows_are_at_the_new_radius(
-    extent: float, radii: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Samples have 4/5 of a radius along all axes together, only around proxies whose
-    count is above the noise.
-
-    Only far away radii are those of wide cells.
-    """
-    proxies = np.array([[-0.5, -0.5], [0.5, 0.5]])
-    step, state, setting = quiet_pass(2, 1, proxies, n_passes=2, radius=0.4)
-    state = state.changed(
-        **{PROXY_RADIUS: np.array([0.4, 0.6]), EXTENT: np.array([extent])}
-    )
-    asked: list[tuple[Floats, Floats, Floats, Ellipsoid]] = []
-
-    def samples_around(
-        moved: Floats,
-        weights: Floats,
-        widths: Floats,
-        generator: np.random.Generator,
-        within: Ellipsoid,
-        whole: Any,
-    ) -> Floats:
-        del generator
-        assert whole.all() == whole.any() == (extent < 0.5)
-        asked.append((moved, weights, widths, within))
-        return np.concatenate([moved, moved])
-
-    monkeypatch.setattr(first_proxies, "samples_around", samples_around)
-    monkeypatch.setattr(proxy_pass, "samples_around", samples_around)
-    noise = setting.noise(step.blocks[1])
-    after = step.advance(
-        state, released(step, np.zeros((2, 2)), np.array([900.0, 0.5 * noise]))
-    )
-    ((moved, weights, widths, within),) = asked
-    assert moved == pytest.approx(proxies, abs=1e-4)
-    assert (within.variances.tolist(), within.axes.tolist()) == (
-        [1.0, 4.0],
-        np.eye(2).tolist(),
-    )
-    assert weights.tolist() == [900.0, 0.0]
-    assert widths == pytest.approx(0.8 * np.array([0.4, 0.6]) / math.sqrt(2.0))
-    # Each new proxy has as much of the radius of the one whose cell it lies in.
-    owners = nearest_centroids(after.extras[PROXIES], moved)[0]
-    assert sorted(owners) == [0, 1]
-    assert after.extras[PROXY_RADIUS] == pytest.approx(
-        0.8 * np.array(radii)[owners], abs=1.0 / GRID
-    )
-
-
 def test_a_proxy_with_a_wider_cell_moves_farther_by_its_own_radius() -> None:
     """Two equal steps in radii: the one of the radius 0.5 is four times that of the
     radius 0.125; rows likewise.
@@ -274,37 +221,6 @@ def test_rows_that_are_heard_far_away_but_at_no_proxy_get_a_centroid(
     )
     start = again.advance(state, released(step, np.zeros((42, 2)), counts)).centroids
     assert (np.abs(start).max() > 0.25) == (times > 0.0)
-
-
-@pytest.mark.parametrize("times", [1.0, 6.0])
-def test_proxies_that_look_again_are_drawn_by_so_many_times_what_no_proxy_heard(
-    times: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    proxies = np.concatenate([np.zeros((8, 2)), [[0.5, 0.0]]])
-    step, state, setting = quiet_pass(2, 2, proxies, n_passes=2, radius=0.0625)
-    state = state.changed(**{DISTANCES: np.ones((3, N_DISTANCES))})
-    monkeypatch.setattr(
-        proxy_pass, "unheard_rows", lambda *given: np.array([*np.zeros(8), 7.0])
-    )
-    drawn: list[Floats] = []
-    monkeypatch.setattr(
-        first_proxies,
-        "samples_around",
-        lambda p, weights, *rest: drawn.append(weights) or p,
-    )
-    monkeypatch.setattr(
-        proxy_pass,
-        "samples_around",
-        lambda p, weights, *rest: drawn.append(weights) or p,
-    )
-    options = replace(setting.options, unheard_times=times)
-    again = replace(
-        proxy_round(replace(setting, options=options), 1)[1], blocks=step.blocks
-    )
-    again.advance(
-        state, released(step, np.zeros((9, 2)), np.array([*np.full(8, 1000.0), 0.0]))
-    )
-    assert drawn[0][-1] == pytest.approx(7.0 * times, abs=1.0)
 
 
 # -- the server's own points -----------------------------------------------------------
@@ -659,9 +575,6 @@ def test_the_box_is_covered_from_so_many_proxies_per_column_on_and_never_from_a_
     assert (at.n_proxies, at.cover_box) == (most, covers)
     wide = derive_plan(public_of(9, 3, 10**7), ProxyOptions(most_proxies=2000))
     assert (wide.n_proxies, wide.n_components, wide.cover_box) == (2000, 2, False)
-
-
-TURN = np.array([[0.6, 0.8, 0.0], [0.8, -0.6, 0.0], [0.0, 0.0, 1.0]])
 
 
 @pytest.mark.parametrize(

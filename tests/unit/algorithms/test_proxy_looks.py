@@ -17,8 +17,7 @@ from support.flat import flat_estimator
 from test_proxy_formulas import SERVER, public_of
 
 from flwr_dpkmeans import FederatedKMeans
-from flwr_dpkmeans.algorithms.proxy import clustered_proxies, covariance, first_proxies
-from flwr_dpkmeans.algorithms.proxy.covariance import covariance_round
+from flwr_dpkmeans.algorithms.proxy import clustered_proxies, first_proxies
 from flwr_dpkmeans.algorithms.proxy.entries import (
     CENTRE,
     CLIP,
@@ -501,53 +500,6 @@ def test_noise_that_hides_the_spread_does_not_put_all_clusters_into_one_place(
             random_state=seed,
         ).fit([rows[:300], rows[300:]])
         assert -model.score(rows) < 0.5 * one
-
-
-@pytest.mark.parametrize("given", [False, True])
-def test_a_servers_points_say_something_of_the_shape_too(
-    given: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In residuals from the centre over the clip bound, the longest of length 1."""
-    asked: list[Any] = []
-    monkeypatch.setattr(
-        covariance,
-        "shrink_to_server",
-        lambda matrix, rows, noise: asked.append(rows) or (matrix, noise),
-    )
-    public, options = public_of(2, 3, N), ProxyOptions()
-    parts, planned = covariance_round(
-        Setting(public, derive_plan(public, options), options)
-    )
-    sensitivity = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD)
-    step = replace(
-        planned,
-        blocks=tuple(
-            Block(part.name, part.shape, sensitivity, NoiseShape.GAUSSIAN, 1.0, 1.0)
-            for part in parts
-        ),
-    )
-    state = first_state(
-        **{
-            CENTRE: np.array([0.5, 0.0]),
-            SPREAD: np.array([0.25]),
-            EXTENT: np.array([1.0]),
-            "seed": np.ones(1),
-        }
-    )
-    clip = options.clip * 0.25
-    if given:
-        state = state.changed(
-            **{SERVER_POINTS: np.array([[0.5, 0.125 * clip], [0.5, 2.0 * clip]])}
-        )
-    words = (
-        np.rint(np.array([0.5, 0.0, 0.25]) * N * GRID).astype(np.int64).view(np.uint64)
-    )
-    step.advance(state, as_released(words, step.blocks, 16))
-    assert len(asked) == given
-    if given:
-        assert asked[0] == pytest.approx(
-            np.array([[0.0, 0.125], [0.0, 1.0]]), abs=2 / GRID
-        )
 
 
 def test_without_proxies_centroids_begin_at_those_of_the_servers_points(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 from flwr_dpkmeans.baselines import MaxCoverResult, max_cover
-from flwr_dpkmeans.baselines.max_cover import NoisyAverages, default_components
+from flwr_dpkmeans.baselines.max_cover import default_components
 from flwr_dpkmeans.baselines.selection import LARGEST_NUMBER_OF_CANDIDATES
 from flwr_dpkmeans.errors import (
     ConfigurationError,
@@ -24,8 +23,6 @@ from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.noise import SecureNoise, SeededNoise
 from flwr_dpkmeans.privacy.release import Event, GaussianRelease
 
-# The package's name `max_cover` is the function.
-module = importlib.import_module("flwr_dpkmeans.baselines.max_cover")
 FloatArray = npt.NDArray[np.float64]
 
 
@@ -145,23 +142,6 @@ def test_the_finest_grid_has_keys_for_all_its_points() -> None:
         run(mixture(2, 9, 50), 2, n_components=8, n_levels=8)
 
 
-def test_options_of_the_grids_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[int, int]] = []
-    covered = module.cover_centres
-
-    def recorded(
-        points: FloatArray, n_clusters: int, n_levels: int, sampler: Any
-    ) -> FloatArray:
-        seen.append((points.shape[1], n_levels))
-        return covered(points, n_clusters, n_levels, sampler)
-
-    monkeypatch.setattr(module, "cover_centres", recorded)
-    run(mixture(2, 9, 50), 2, n_components=3, n_levels=4)
-    run(mixture(2, 2, 50), 2, n_components=3)  # no more than there are
-    run(mixture(2, 9, 500), 2)
-    assert seen == [(3, 4), (2, 7), (round(math.log(1000) / 2), 7)]
-
-
 def test_equal_seeds_give_equal_results_and_others_do_not() -> None:
     points = mixture(4, 8, 100)
     before = points.copy()
@@ -182,34 +162,6 @@ def test_the_starts_of_k_means_are_repeatable_too() -> None:
     assert all(
         np.array_equal(results[0].centroids, other.centroids) for other in results[1:]
     )
-
-
-def test_clusters_are_those_of_the_proxies_then_those_of_the_averages(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    # One feature: no projection, and the proxies are in the points' own space.
-    calls: list[dict[str, Any]] = []
-    original = module.noisy_averages
-
-    def spy(
-        points: FloatArray, labels: npt.NDArray[np.int32], **more: Any
-    ) -> NoisyAverages:
-        found = original(points, labels, **more)
-        calls.append({"points": points, "labels": labels, "found": found, **more})
-        return found
-
-    monkeypatch.setattr(module, "noisy_averages", spy)
-    low, high = np.full((900, 1), -0.5), np.full((600, 1), 0.75)
-    run(np.concatenate([low, high]), 2, epsilon=4.0)
-    first, second = calls
-    assert first["previous"] is None
-    assert second["previous"] is first["found"].centroids
-    assert sorted(np.bincount(first["labels"]).tolist()) == [600, 900]
-    assert np.array_equal(
-        second["labels"], np.abs(second["points"] - second["previous"].T).argmin(axis=1)
-    )
-    assert first["labels"][0] != first["labels"][-1]
-    assert np.unique(first["labels"][:900]).size == 1
 
 
 def test_secure_noise_is_not_repeated() -> None:

@@ -15,8 +15,8 @@ import pandas as pd
 import pytest
 
 from flwr_dpkmeans import Schema
+from flwr_dpkmeans.data.loading.schema_tables import load_by_schema, look_by_schema
 from flwr_dpkmeans.data.own_table import open_table
-from flwr_dpkmeans.data.tables import load_by_schema, look_by_schema
 from flwr_dpkmeans.errors import ConfigurationError
 
 SOURCES = ["frame", "objects", "mapping", "csv", "simulated", "parquet"]

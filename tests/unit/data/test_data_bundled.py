@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from sklearn import datasets
 
-from flwr_dpkmeans.data.bundled import BUNDLED, load_bundled, load_source
+from flwr_dpkmeans.data.bundled import BUNDLED, load_bundled
 from flwr_dpkmeans.data.files.dialect import Dialect
+from flwr_dpkmeans.data.loading.source import load_source
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 

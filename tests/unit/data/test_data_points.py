@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from flwr_dpkmeans.data.table_labels import frame_columns, require_names
+from flwr_dpkmeans.data.frame_names import frame_columns, require_names
 from flwr_dpkmeans.data.validated import (
     validate_columns,
     validate_labels,

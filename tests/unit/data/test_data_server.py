@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from flwr_dpkmeans.data.bundled import load_server_table
+from flwr_dpkmeans.data.loading.server_table import load_server_table
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 

@@ -16,7 +16,10 @@ import pytest
 
 from flwr_dpkmeans.data.files.dialect import Dialect
 from flwr_dpkmeans.data.files.raw_table import RawTable, source_name
-from flwr_dpkmeans.data.tables import Layout, Table, load_declared, load_table
+from flwr_dpkmeans.data.loading.declared_tables import load_declared
+from flwr_dpkmeans.data.loading.layout import Layout
+from flwr_dpkmeans.data.loading.table import Table
+from flwr_dpkmeans.data.tables import load_table
 from flwr_dpkmeans.errors import DataError
 
 SECRET = "s3cr3t"

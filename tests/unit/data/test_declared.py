@@ -19,8 +19,10 @@ import pytest
 from support.cases import pairs
 
 from flwr_dpkmeans.data.files.dialect import Dialect
+from flwr_dpkmeans.data.loading.declared_tables import load_declared, load_stated
+from flwr_dpkmeans.data.loading.layout import Layout
+from flwr_dpkmeans.data.loading.schema_tables import load_by_schema
 from flwr_dpkmeans.data.schema import Schema
-from flwr_dpkmeans.data.tables import Layout, load_by_schema, load_declared, load_stated
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 ROWS = ["31,a,170", "47,b,160", "52,c,180"]

@@ -16,16 +16,22 @@ import pyarrow as pa
 import pytest
 
 from flwr_dpkmeans.data.bounds.stated_bounds import read_ranges
-from flwr_dpkmeans.data.files.cells import MISSING, number_of, numbers_in, text_of
+from flwr_dpkmeans.data.files.cell_numbers import number_of
+from flwr_dpkmeans.data.files.cells import MISSING, text_of
 from flwr_dpkmeans.data.files.dialect import Dialect
+from flwr_dpkmeans.data.files.formats.arrow_cells import numbers_in
 from flwr_dpkmeans.data.files.formats.frames import frame_table
 from flwr_dpkmeans.data.files.open_table import ColumnUse
 from flwr_dpkmeans.data.files.raw_table import RawTable
 from flwr_dpkmeans.data.files.reader import open_table as open_file
 from flwr_dpkmeans.data.files.text.records import cells_of
+from flwr_dpkmeans.data.loading.declared_tables import load_declared
+from flwr_dpkmeans.data.loading.layout import Layout
+from flwr_dpkmeans.data.loading.schema_tables import load_by_schema
 from flwr_dpkmeans.data.own_table import open_table
-from flwr_dpkmeans.data.schema import Schema, say_once
-from flwr_dpkmeans.data.tables import Layout, load_by_schema, load_declared, load_table
+from flwr_dpkmeans.data.said_once import say_once
+from flwr_dpkmeans.data.schema import Schema
+from flwr_dpkmeans.data.tables import load_table
 from flwr_dpkmeans.data.validated import validate_points
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 

@@ -11,7 +11,8 @@ import pytest
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.__main__ import main
-from flwr_dpkmeans.data.bundled import as_classes, load_source_once
+from flwr_dpkmeans.data.loading.class_labels import as_classes
+from flwr_dpkmeans.data.loading.source import load_source_once
 from flwr_dpkmeans.errors import DataError
 
 

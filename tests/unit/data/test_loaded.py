@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flwr_dpkmeans.data.bundled import MOST_TABLES, load_source_once
+from flwr_dpkmeans.data.bundled import MOST_TABLES
+from flwr_dpkmeans.data.loading.source import load_source_once
 from flwr_dpkmeans.errors import DataError
 
 

@@ -19,20 +19,22 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.limits import SetLimits
+from support.machine import replace_user
 
 from flwr_dpkmeans import FederatedKMeans, federate
 from flwr_dpkmeans.data import rows
+from flwr_dpkmeans.data import store as store_module
 from flwr_dpkmeans.data.files import raw_table
-from flwr_dpkmeans.data.files.raw_table import RawColumn, joined_column
-from flwr_dpkmeans.data.rows import Rows, Store
+from flwr_dpkmeans.data.files.raw_column import RawColumn, joined_column
+from flwr_dpkmeans.data.files.split_column import values_of
+from flwr_dpkmeans.data.loading.declared_tables import load_declared
+from flwr_dpkmeans.data.loading.layout import Layout
+from flwr_dpkmeans.data.loading.schema_tables import load_by_schema
+from flwr_dpkmeans.data.loading.table import Table
+from flwr_dpkmeans.data.rows import Rows
 from flwr_dpkmeans.data.schema import Schema
-from flwr_dpkmeans.data.tables import (
-    Layout,
-    Table,
-    load_by_schema,
-    load_declared,
-    load_table,
-)
+from flwr_dpkmeans.data.store import Store
+from flwr_dpkmeans.data.tables import load_table
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 
@@ -229,7 +231,7 @@ import sys, time
 import numpy as np
 from pathlib import Path
 from flwr_dpkmeans.resources import ResourceLimits, resource_limits
-from flwr_dpkmeans.data.rows import Store
+from flwr_dpkmeans.data.store import Store
 low = resource_limits(ResourceLimits(table_bytes=100))
 low.__enter__()
 def blocks():
@@ -459,9 +461,9 @@ def test_rows_are_split_by_numbers_where_there_is_nothing_else(
 ) -> None:
     if isinstance(values, str):
         with pytest.raises(DataError, match=values):
-            raw_table.values_of([column], "c", 2, "t.csv")
+            values_of([column], "c", 2, "t.csv")
     else:
-        found = raw_table.values_of([column], "c", 2, "t.csv")
+        found = values_of([column], "c", 2, "t.csv")
         assert found is not None
         assert found.tolist() == values
 
@@ -494,7 +496,9 @@ def test_how_many_rows_are_read_is_said_every_ten_seconds(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = iter([100.0, 104.0, 110.0, 112.0, 122.0, 122.5])
-    monkeypatch.setattr(rows, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(
+        store_module, "time", SimpleNamespace(monotonic=lambda: next(clock))
+    )
     with caplog.at_level("INFO", logger="flwr_dpkmeans"):
         Store().keep([np.ones((3, 1))] * 5, "t")
     told = ["t: 9 rows read, 0.75 a second", "t: 15 rows read, 0.667 a second"]
@@ -600,5 +604,5 @@ def test_rows_of_another_user_do_not_stand_in_for_the_own_ones(
     set_limits(table_bytes=100)
     store = Store(tmp_path / "rows", "run")
     store.keep([np.ones((50, 2))], "t")
-    monkeypatch.setattr(os, "geteuid", lambda: (tmp_path.stat().st_uid or 1) + 7)
+    replace_user(monkeypatch, lambda: (tmp_path.stat().st_uid or 1) + 7)
     assert store.kept() is None

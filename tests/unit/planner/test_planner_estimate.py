@@ -14,7 +14,6 @@ from support.flat import flat_estimator
 from flwr_dpkmeans.algorithms.lloyd_family.glloyd import GLloydTask
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.in_process_grid import InProcessGrid
-from flwr_dpkmeans.planner import forecast
 from flwr_dpkmeans.planner.forecast import (
     CentroidNoise,
     centroid_noise,
@@ -342,41 +341,6 @@ def test_minutes_are_start_up_and_polling() -> None:
         36,
     )
     assert deployment.minutes == pytest.approx((20.0 + 6 * 6.0) / 60.0)
-
-
-@pytest.mark.parametrize(
-    ("trust", "max_silent", "boxes"),
-    [("central", 0, 0), ("oblivious", 0, 120), ("oblivious", 1, 180)],
-)
-def test_bytes_are_those_of_six_kinds_of_messages(
-    trust: str, max_silent: int, boxes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Four rounds of eight numbers, a plan of 1,000 bytes.
-
-    Two or three authors, each with a box for three others.
-    """
-    monkeypatch.setattr(forecast, "dump_plan", lambda plan: b"x" * 1_000)
-    plan = request_of(clients=4, max_iter=4, trust=trust, max_silent=max_silent).draft(
-        "glloyd"
-    )
-    assert {planned.length for planned in plan.rounds} == {8}
-    found = deployment_of(plan)
-    assert (found.n_rounds, found.n_round_trips, found.n_messages) == (4, 6, 48)
-    assert (
-        found.bytes_down
-        == 1_000 + 280 + 250 + 4 * 40 + 3 * (64 + 772) + 64 + 749 + boxes
-    )
-    assert found.bytes_up == 380 + 4 * (64 + 773) + 249 + boxes
-    counted = deployment_of(
-        request_of(clients=4, max_iter=4, trust=trust, private_count=True).draft(
-            "glloyd"
-        )
-    )
-    # The plan once more without its rounds, and a number as a sum of its own.
-    assert counted.bytes_down == 2 * 1_280 + 410 + (8 + 772) + 3 * 836 + 64 + 749 + min(
-        boxes, 120
-    )
-    assert counted.n_rounds == 4
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.machine import replace_entropy
 
 from flwr_dpkmeans.privacy import exact_gaussian
 from flwr_dpkmeans.privacy.noise import SecureNoise
@@ -63,7 +64,7 @@ def accepted(
         return given
 
     with patch.context() as inner:
-        inner.setattr(exact_gaussian.os, "urandom", urandom)
+        replace_entropy(inner, urandom)
         return exact_gaussian.accepted_proposals(std, 1).tolist()  # type: ignore[no-any-return]
 
 
@@ -202,11 +203,7 @@ def test_what_lies_behind_the_table_is_reached_and_ends_with_int64(
         lambda drawn, weight, size, std: not asked.append((weight, size)),
     )
     numbers = last.to_bytes(4, "little") + bytes(4 + 8)
-    monkeypatch.setattr(
-        exact_gaussian.os,
-        "urandom",
-        lambda size: next(answers) if size == 1 else numbers,
-    )
+    replace_entropy(monkeypatch, lambda size: next(answers) if size == 1 else numbers)
     assert exact_gaussian.accepted_proposals(2.0**63 / 40, 1).tolist() == [2**63 - 1]
     assert asked == [
         (
@@ -223,7 +220,7 @@ def test_exact_comparisons_go_on_until_they_are_clear(
     """U, or what it comes to with bits of 1 alone, is put so close below or above that
     40 digits do not tell.
     """
-    monkeypatch.setattr(exact_gaussian.os, "urandom", lambda size: rest * size)
+    replace_entropy(monkeypatch, lambda size: rest * size)
     for size in range(1, 160, 3):
         for side in (-1, 1):
             bound = Fraction(gaussian(size, 20.3)) * (1 + Fraction(side, 10**45))
@@ -241,9 +238,8 @@ def test_a_draw_without_doubles_is_the_same(monkeypatch: pytest.MonkeyPatch) -> 
 
     def found(std: float) -> list[int]:
         with monkeypatch.context() as inner:
-            inner.setattr(
-                exact_gaussian.os,
-                "urandom",
+            replace_entropy(
+                inner,
                 lambda size: drawn[:size] if size > 300 else generator.bytes(size),
             )
             return exact_gaussian.accepted_proposals(std, 300).tolist()  # type: ignore[no-any-return]

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.ledger_entries import charge, entry, head_of, put_head_back, verify_ledger
+from support.machine import replace_sync
 
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.deploy.ledger_report import inspect_ledger
@@ -637,7 +638,7 @@ def test_every_torn_tail_is_dropped_by_the_next_charge(
     filled: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Nobody cuts the power, for which a disk is waited for a thousand times here.
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    replace_sync(monkeypatch, lambda descriptor: None)
     whole = filled.read_bytes()
     start = whole[:-1].rfind(b"\n") + 1
     for end in range(start + 1, len(whole) - 1):
@@ -721,7 +722,7 @@ def test_charge_syncs_the_line_then_its_head_and_at_creation_the_folder(
 
     if not Path("/proc/self/fd").exists():
         pytest.skip("needs /proc to name a descriptor")
-    monkeypatch.setattr(os, "fsync", spy)
+    replace_sync(monkeypatch, spy)
     ledger = FileLedger(path)
     ledger.charge(entry("run-1"))
     ledger.charge(entry("run-2"))
@@ -776,7 +777,7 @@ def test_failed_sync_raises_and_counts(
 
     ledger = FileLedger(filled)
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", broken)
+        replace_sync(patch, broken)
         with pytest.raises(BudgetError, match="nothing may be released"):
             ledger.charge(entry("run-2"))
     assert ledger.past("ward-7", "record").epsilon == 1.75

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from support.ledger_entries import charge, entry, head_of, put_head_back, verify_ledger
+from support.machine import replace_rights, replace_room, replace_sync
 
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.deploy.ledger_report import inspect_ledger
@@ -272,7 +273,7 @@ def test_every_torn_tail_of_the_head_heals(
     filled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Nobody cuts the power, for which a disk is waited for.
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    replace_sync(monkeypatch, lambda descriptor: None)
     ledger, head = filled.read_bytes(), head_of(filled).read_bytes()
     start = head[:-1].rfind(b"\n") + 1
     for tail in [*(head[start:end] for end in range(start, len(head))), b"\0" * 5000]:
@@ -453,7 +454,7 @@ def test_a_full_disk_is_refused_before_a_run(
     filled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = shutil.disk_usage(filled.parent)._replace(free=1000)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    replace_room(monkeypatch, lambda _: usage)
     with pytest.raises(BudgetError, match="No space left on device"):
         FileLedger(filled).require_usable()
 
@@ -461,7 +462,7 @@ def test_a_full_disk_is_refused_before_a_run(
 def test_a_folder_without_permission_is_refused_before_a_run(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "access", lambda *_: False)
+    replace_rights(monkeypatch, lambda *_: False)
     with pytest.raises(BudgetError, match="Permission denied"):
         FileLedger(path).require_usable()
 

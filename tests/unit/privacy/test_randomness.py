@@ -23,6 +23,7 @@ import house
 import numpy as np
 import pytest
 from support.flat import flat_estimator
+from support.machine import replace_entropy, replace_process_id
 from support.protocol_federation import make_federation
 
 from flwr_dpkmeans.errors import LocalMisuseError
@@ -112,8 +113,8 @@ PUBLIC = {
     ): "restarts of k-means on the server's points",
     ("sums/config.py", "RunConfig.unseeded"): "removes the seed",
     (
-        "algorithms/server_points.py",
-        "_client_bounds",
+        "algorithms/server/simulated_clients.py",
+        "client_bounds_of",
     ): "simulated clients of the server's own points",
     ("planner/simulate.py", "draw_mixture"): "synthetic data of a forecast",
     (
@@ -473,7 +474,7 @@ def test_the_watch_sees_public_draws_seeded_runs_and_planted_noise(
         "NoiseSource.discrete_gaussian",
     ) in watch.seen
     watch.seen.clear()
-    monkeypatch.setattr("flwr_dpkmeans.secagg.keys.os.urandom", random.randbytes)
+    replace_entropy(monkeypatch, random.randbytes)
     generate_private_key()
     assert watch.seen == {("secagg/keys.py", "generate_private_key")}
 
@@ -513,7 +514,7 @@ def test_keys_masks_shares_and_coins_have_no_other_source_than_the_operating_sys
         asked.append(size)
         return bytes(size)
 
-    monkeypatch.setattr(os, "urandom", zeros)
+    replace_entropy(monkeypatch, zeros)
     monkeypatch.setattr(random, "_urandom", zeros)  # what `secrets` draws from
     for name, draw in drawers.items():
         asked.clear()
@@ -540,7 +541,7 @@ def test_a_fork_under_the_number_of_a_process_before_it_is_refused(
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
 
     assert not refused(0)
-    monkeypatch.setattr(_forks.os, "getpid", lambda: 1)
+    replace_process_id(monkeypatch, lambda: 1)
     assert refused(1)
     assert not _forks.FORKS.repeats
 
@@ -552,7 +553,7 @@ def test_a_number_that_came_back_is_noticed(monkeypatch: pytest.MonkeyPatch) -> 
     """
     watch = _forks.ForkWatch()
     numbers = iter((100, 101, 101, 100))
-    monkeypatch.setattr(_forks.os, "getpid", lambda: next(numbers))
+    replace_process_id(monkeypatch, lambda: next(numbers))
     watch._before()
     watch._in_child()
     assert not watch.repeats

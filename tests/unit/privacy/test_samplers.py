@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from support.machine import replace_entropy
 
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.privacy import exact_gaussian as samplers
@@ -100,9 +101,7 @@ def test_gaussians_alone_are_made_of_the_systems_bytes(
     """Laplace variables remain OpenDP's, which has a generator of its own."""
     asked: list[int] = []
     urandom = samplers.os.urandom
-    monkeypatch.setattr(
-        samplers.os, "urandom", lambda size: asked.append(size) or urandom(size)
-    )
+    replace_entropy(monkeypatch, lambda size: asked.append(size) or urandom(size))
     SecureNoise().discrete_laplace(4.0, 3)
     OpenDPNoise().discrete_gaussian(4.0, 3)
     assert asked == []

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     load_pem_private_key,
 )
+from support.machine import replace_sync
 
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.errors import ConfigurationError, IdentityError, ProtocolError
@@ -31,7 +32,7 @@ from flwr_dpkmeans.secagg.pins import (
     require_known_peers,
     require_pinned,
 )
-from flwr_dpkmeans.secagg.retry import RetrySession
+from flwr_dpkmeans.secagg.retry_session import RetrySession
 from flwr_dpkmeans.secagg.roster import Roster
 
 ALICE, BOB, CAROL = (Identity(letter * 32) for letter in (b"a", b"b", b"c"))
@@ -88,7 +89,7 @@ def test_a_file_that_cannot_be_written_leaves_nothing(
     def no_space(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", no_space)
+    replace_sync(monkeypatch, no_space)
     with pytest.raises(ConfigurationError, match="No space left on device"):
         ALICE.save(tmp_path / "key")
     assert list(tmp_path.iterdir()) == []
@@ -97,7 +98,7 @@ def test_a_file_that_cannot_be_written_leaves_nothing(
         (tmp_path / "key").unlink()
         no_space(_)
 
-    monkeypatch.setattr(os, "fsync", taken_away)
+    replace_sync(monkeypatch, taken_away)
     with pytest.raises(ConfigurationError, match="No space left on device"):
         ALICE.save(tmp_path / "key")
 

@@ -521,22 +521,3 @@ def test_without_tickets_the_circle_is_cut() -> None:
             for part in told.readable()
         ]
     assert max(missing) > 0
-
-
-def test_neighbourhoods_are_sized_for_all_of_them_and_all_pairs_of_halves(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Of 100 clients 100 neighbourhoods, and 4,950 pairs beside them.
-
-    5,050 that may go wrong.
-    """
-    asked: list[tuple[int, ...]] = []
-    monkeypatch.setattr(
-        graph_module, "rarely_exceeded", lambda *of: asked.append(of) or 2
-    )
-    assert graph_module.sparse_graph(100, 10, 8) == RecoveryGraph(8, 6, certain=False)
-    assert asked == [(100, 10, 8, 5_050 << 40), (100, 10, 8, 100 << 20)]
-    # Two may collude, and two may fall silent: of seven five are left, as many as are
-    # needed; of six, four of five.
-    assert graph_module.sparse_graph(100, 10, 7) == RecoveryGraph(7, 5, certain=False)
-    assert graph_module.sparse_graph(100, 10, 6) is None

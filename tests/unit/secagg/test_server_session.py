@@ -23,7 +23,7 @@ from flwr_dpkmeans.secagg import keys
 from flwr_dpkmeans.secagg.ciphers import mask
 from flwr_dpkmeans.secagg.keys import digest
 from flwr_dpkmeans.secagg.messages import NO_ROUND, MaskedVector, SumReply
-from flwr_dpkmeans.secagg.retry import RetrySession
+from flwr_dpkmeans.secagg.retry_session import RetrySession
 from flwr_dpkmeans.secagg.ring import Ring
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.secagg.session import require_equal_tags

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.machine import replace_entropy
 
 from flwr_dpkmeans.errors import LocalMisuseError, ProtocolError
-from flwr_dpkmeans.secagg import shamir
 from flwr_dpkmeans.secagg.shamir import (
     lagrange_weights,
     multiply_rows,
@@ -83,7 +83,7 @@ def test_fewer_shares_are_uniform_whatever_the_secret(
     every = np.array(
         list(itertools.product(range(256), repeat=threshold - 1)), dtype=np.uint8
     ).T
-    monkeypatch.setattr(shamir.os, "urandom", lambda n_bytes: every.tobytes())
+    replace_entropy(monkeypatch, lambda n_bytes: every.tobytes())
     for secret in (0, 1, 0x80, 255):
         shares = share(bytes([secret]) * n_polynomials, 4, threshold)
         for holders in itertools.combinations(range(4), threshold - 1):

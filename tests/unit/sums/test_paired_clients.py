@@ -18,8 +18,7 @@ from flwr_dpkmeans.sums import paired as pairs
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.local import LocalRun
 from flwr_dpkmeans.sums.paired import Awaited, Paired
-from flwr_dpkmeans.sums.server import Answer
-from flwr_dpkmeans.sums.wire import Request
+from flwr_dpkmeans.sums.wire import Answer, Request
 
 NODES = (3, 8, 11, 40, 99)
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.files.raw_table import RawColumn, RawTable, block_rows
+from flwr_dpkmeans.data.files.raw_column import RawColumn
+from flwr_dpkmeans.data.files.raw_table import RawTable, block_rows
 from flwr_dpkmeans.errors import DataError
 
 

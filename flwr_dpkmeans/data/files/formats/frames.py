@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.files.cells import text_of
-from flwr_dpkmeans.data.files.raw_table import RawColumn, RawTable
+from flwr_dpkmeans.data.files.raw_column import RawColumn
+from flwr_dpkmeans.data.files.raw_table import RawTable
 from flwr_dpkmeans.errors import DataError
 
 if TYPE_CHECKING:

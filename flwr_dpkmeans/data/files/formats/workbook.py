@@ -8,23 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from flwr_dpkmeans.data.files.cells import numbers_in, text_of, texts_in
+from flwr_dpkmeans.data.files.cells import text_of
 from flwr_dpkmeans.data.files.column_titles import columns_of
 from flwr_dpkmeans.data.files.dialect import Dialect
+from flwr_dpkmeans.data.files.formats.arrow_cells import numbers_in, texts_in
 from flwr_dpkmeans.data.files.formats.foreign import (
     sheet_rows,
 )
 from flwr_dpkmeans.data.files.guarded import in_one_sentence
 from flwr_dpkmeans.data.files.open_table import OpenTable, opened
-from flwr_dpkmeans.data.files.raw_table import (
-    RawColumn,
-    RawTable,
-)
+from flwr_dpkmeans.data.files.raw_column import RawColumn
+from flwr_dpkmeans.data.files.raw_table import RawTable
 from flwr_dpkmeans.data.files.reading import Reading
-from flwr_dpkmeans.data.files.text.headers import (
-    Beginning,
-    guess_header,
-)
+from flwr_dpkmeans.data.files.text.header_guess import guess_header
+from flwr_dpkmeans.data.files.text.headers import Beginning
 from flwr_dpkmeans.errors import DataError
 
 

@@ -27,12 +27,15 @@ from flwr_dpkmeans.data.files.cells import MISSING
 from flwr_dpkmeans.data.files.text.quoting import (
     comment_pattern,
     end_of_cell,
+    whole_records,
+)
+from flwr_dpkmeans.data.files.text.record_patterns import (
     open_quote_pattern,
     record_pattern,
     rest_pattern,
-    whole_records,
 )
-from flwr_dpkmeans.data.files.text.records import PassedOver, RowShape, Tally
+from flwr_dpkmeans.data.files.text.records import RowShape
+from flwr_dpkmeans.data.files.text.tally import PassedOver, Tally
 from flwr_dpkmeans.resources import limits
 
 _FAILED_COLUMN = re.compile(

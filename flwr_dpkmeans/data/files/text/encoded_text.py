@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any
 
-from flwr_dpkmeans.data.files.text.records import Tally
+from flwr_dpkmeans.data.files.text.tally import Tally
 from flwr_dpkmeans.resources import limits
 
 COMPRESSED: Mapping[str, Callable[[Path], Any]] = MappingProxyType(

@@ -8,27 +8,29 @@ stated, and it is said so.
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from flwr_dpkmeans.data.files.cells import MISSING, has_decimal_comma, plain_number
 from flwr_dpkmeans.data.files.dialect import Dialect
-from flwr_dpkmeans.data.files.text.quoting import comment_pattern, record_pattern
+from flwr_dpkmeans.data.files.text.header_guess import MOSTLY, guess_header
+from flwr_dpkmeans.data.files.text.quoting import comment_pattern
+from flwr_dpkmeans.data.files.text.record_patterns import record_pattern
 from flwr_dpkmeans.data.files.text.records import cells_of
 from flwr_dpkmeans.errors import DataError
 
 SEPARATORS = (",", ";", "\t", "|")
+
+
 # As spreadsheets read it, in any case; some programs write it within quotes.
 _STATED_SEPARATOR = re.compile(rb'(?i:sep)=(.)[ ]*\n|"(?i:sep)=(.)"[ ]*\n')
+
+
 MOST_HEADER_BYTES = 1 << 24
+
+
 _LOOKED_AT = 200
-_MOSTLY = 0.9
-# Below this width a first row 0, 1, ... is rather data than what pandas writes for a
-# header.
-_FEWEST_NUMBERED = 3
 
 
 @dataclass(frozen=True)
@@ -275,7 +277,7 @@ def _separator_of_rows(
             continue
         widths_below = widths[1:] if len(widths) > 1 else widths
         ((width, n_rows),) = Counter(widths_below).most_common(1)
-        if width < 2 or n_rows < _MOSTLY * len(widths_below):
+        if width < 2 or n_rows < MOSTLY * len(widths_below):
             continue
         n_more = width - widths[0]
         rank = (n_more == 0, width)
@@ -283,91 +285,3 @@ def _separator_of_rows(
             best = separator
             best_rank = rank
     return best
-
-
-def guess_header(
-    first: Sequence[str], rows: Sequence[Sequence[str]]
-) -> tuple[bool, str]:
-    """Guess whether a table's first record has names, by the rows below it.
-
-    It has where words stand above columns of numbers, or where each cell is a different
-    word. A guess that takes names for data fails aloud in the next step; the other one
-    would lose a row in silence, so it needs evidence.
-
-    Returns
-    -------
-    is_header : bool
-    why : str
-        A sentence's worth for the file's owner; empty where words above numbers leave
-        no doubt.
-    """
-    cells = [cell.strip() for cell in first]
-    has_index = len(cells) > 1 and not cells[0]
-    names = cells[1:] if has_index else cells
-    if len(names) >= _FEWEST_NUMBERED and names == list(map(str, range(len(names)))):
-        return True, "the first record, 0 to the number of columns, was taken for names"
-    data = "the first record was taken for data: state header = true if it is names"
-    if any(map(_is_number, names)):
-        return False, data
-    above_numbers = _names_above_numbers(cells, rows)
-    present = [name for name in names if name]
-    are_all_above_numbers = len(present) > 0 and len(above_numbers) == len(present)
-    are_different = len(set(names)) == len(names)
-    words = [name for name in above_numbers if is_word(name)]
-    has_plain_word = any(map(_is_plain_word, words))
-    if has_plain_word and (are_different or are_all_above_numbers):
-        return True, ""
-    taken = "was taken for names: state header = false if it is data"
-    if are_all_above_numbers and len(above_numbers) > 1:
-        return True, f"the first record, which stands above numbers, {taken}"
-    are_words = all(map(is_word, names))
-    if are_different and are_words and not _is_marker(names):
-        why = f"the first record {taken}" if above_numbers else ""
-        return True, why
-    return False, data
-
-
-def _names_above_numbers(
-    cells: Sequence[str], rows: Sequence[Sequence[str]]
-) -> list[str]:
-    """Cells of a first record that are not empty and stand above numbers."""
-    whole_rows = [row for row in rows if len(row) == len(cells)]
-    names = []
-    for index, name in enumerate(cells):
-        if name and _holds_numbers([row[index] for row in whole_rows]):
-            names.append(name)
-    return names
-
-
-def _is_number(cell: str) -> bool:
-    """Whether a cell is a finite number or a truth value; infinity may be a name."""
-    return math.isfinite(plain_number(cell)) or has_decimal_comma(cell)
-
-
-def is_word(cell: str) -> bool:
-    """Whether a cell has a letter and is no number.
-
-    ``>89`` may be censored, dates are data.
-    """
-    has_letter = any(letter.isalpha() for letter in cell)
-    return has_letter and math.isnan(plain_number(cell))
-
-
-def _is_plain_word(cell: str) -> bool:
-    """Whether a word does not look like a censored number, such as "over 89"."""
-    return not re.search(r"\s\d", cell)
-
-
-def _is_marker(names: Sequence[str]) -> bool:
-    """Whether all names are markers of missing cells.
-
-    One may be a name ("Na" is sodium).
-    """
-    return set(names) <= MISSING
-
-
-def _holds_numbers(cells: Sequence[str]) -> bool:
-    """Whether hardly anything but numbers stands in a column."""
-    present = [cell.strip() for cell in cells if cell.strip() not in MISSING]
-    n_numbers = sum(map(_is_number, present))
-    return n_numbers > 0 and n_numbers >= _MOSTLY * len(present)

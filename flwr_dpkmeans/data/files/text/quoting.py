@@ -13,71 +13,25 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
+from flwr_dpkmeans.data.files.text.record_patterns import Pattern
+from flwr_dpkmeans.data.files.text.separator_patterns import (
+    mark_pattern,
+    padding_pattern,
+)
+
 _BYTES_BEHIND_A_QUOTE = 64
+
+
 _QUOTE = ord('"')
+
+
 _NEWLINE = ord("\n")
-Pattern = re.Pattern[bytes]
+
+
 Bytes = NDArray[np.uint8]
+
+
 Positions = NDArray[np.intp]
-
-
-def record_pattern(separator: str) -> Pattern:
-    """Return the pattern of one whole record with the end of its line."""
-    mark = _mark(separator)
-    cell = _cell_pattern(separator)
-    more_cells = b"(?:%b%b)*+" % (mark, cell)
-    return re.compile(cell + more_cells + b"\n")
-
-
-def open_quote_pattern(separator: str) -> Pattern:
-    """The pattern of a record that is within quotes where the text ends.
-
-    Its group is the quote.
-
-    A quote at the very end may be the first of two, or the one that closes the cell.
-    """
-    mark = _mark(separator)
-    cell = _cell_pattern(separator)
-    spaces = _padding(separator)
-    cells_before = b"(?:%b%b)*" % (cell, mark)
-    within_quotes = rb'(")(?:[^"]++|"")*+"?\Z'
-    return re.compile(cells_before + spaces + within_quotes)
-
-
-def rest_pattern(separator: str) -> Pattern:
-    """The pattern of the cells of a record behind one of them."""
-    mark = _mark(separator)
-    cell = _cell_pattern(separator)
-    spaces = _padding(separator)
-    more_cells = b"(?:%b%b)*+" % (mark, cell)
-    return re.compile(spaces + more_cells + b"\n")
-
-
-def _mark(separator: str) -> bytes:
-    """The pattern of a separator."""
-    encoded = separator.encode()
-    return re.escape(encoded)
-
-
-def _cell_pattern(separator: str) -> bytes:
-    """The pattern of one cell.
-
-    A cell that begins with a quote ends with one, in front of a separator or the line's
-    end; quotes within it are doubled. Other cells may have quotes, as 5" has.
-    """
-    mark = _mark(separator)
-    spaces = _padding(separator)
-    in_quotes = rb'"(?:[^"]++|"")*+"'
-    at_end_of_cell = b"(?=[%b\n])" % mark
-    quoted = spaces + in_quotes + spaces + at_end_of_cell
-    begins_with_quote = b'%b"' % spaces
-    plain = b"(?!%b)[^%b\n]*+" % (begins_with_quote, mark)
-    return b"(?:%b|%b)" % (quoted, plain)
-
-
-def _padding(separator: str) -> bytes:
-    """The pattern of spaces around a quoted cell that do not separate cells."""
-    return rb"" if separator == " " else rb"[ ]*+"
 
 
 def comment_pattern(comment: str, separator: str) -> Pattern | None:
@@ -87,7 +41,7 @@ def comment_pattern(comment: str, separator: str) -> Pattern | None:
     # A separator in front of the sign ends a cell, which a comment does not have.
     encoded = separator.encode()
     blanks = b" \t\v\f".replace(encoded, b"")
-    sign = _mark(comment)
+    sign = mark_pattern(comment)
     return re.compile(b"[%b]*+%b" % (blanks, sign))
 
 
@@ -110,8 +64,8 @@ def end_of_cell(
         The place, in bytes, within the quotes.
     separator : str
     """
-    mark = _mark(separator)
-    spaces = _padding(separator)
+    mark = mark_pattern(separator)
+    spaces = padding_pattern(separator)
     end_pattern = re.compile(rb"%b(?:[%b\n]|\Z)" % (spaces, mark))
     offset = 0
     rest = b""

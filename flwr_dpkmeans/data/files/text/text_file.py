@@ -14,15 +14,13 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from flwr_dpkmeans.data.files.cells import numbers_in, texts_in
 from flwr_dpkmeans.data.files.column_titles import columns_of
 from flwr_dpkmeans.data.files.dialect import Dialect
+from flwr_dpkmeans.data.files.formats.arrow_cells import numbers_in, texts_in
 from flwr_dpkmeans.data.files.guarded import UNREADABLE, in_one_sentence
 from flwr_dpkmeans.data.files.open_table import ColumnUse, OpenTable
-from flwr_dpkmeans.data.files.raw_table import (
-    RawColumn,
-    RawTable,
-)
+from flwr_dpkmeans.data.files.raw_column import RawColumn
+from flwr_dpkmeans.data.files.raw_table import RawTable
 from flwr_dpkmeans.data.files.reading import Reading
 from flwr_dpkmeans.data.files.text.delimited import CellBlock, RecordReader, Wanted
 from flwr_dpkmeans.data.files.text.encoded_text import (
@@ -31,12 +29,9 @@ from flwr_dpkmeans.data.files.text.encoded_text import (
     text_chunks,
     without_beginning,
 )
-from flwr_dpkmeans.data.files.text.headers import (
-    MOST_HEADER_BYTES,
-    Beginning,
-    look_at,
-)
-from flwr_dpkmeans.data.files.text.records import RowShape, Tally
+from flwr_dpkmeans.data.files.text.headers import MOST_HEADER_BYTES, Beginning, look_at
+from flwr_dpkmeans.data.files.text.records import RowShape
+from flwr_dpkmeans.data.files.text.tally import Tally
 from flwr_dpkmeans.data.files.titles import hint_of
 from flwr_dpkmeans.errors import DataError
 

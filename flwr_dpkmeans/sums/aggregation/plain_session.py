@@ -1,11 +1,13 @@
-"""The server's side of adding up: one session for each way to add up."""
+"""The server of sums without masks, on one machine."""
 
 from __future__ import annotations
 
-from flwr_dpkmeans.secagg.recover_session import RecoverSession
-from flwr_dpkmeans.secagg.retry import RetrySession
+from typing import TYPE_CHECKING
 
-__all__ = ["PlainSession", "RecoverSession", "RetrySession", "Session"]
+from flwr_dpkmeans.secagg.retry_session import RetrySession
+
+if TYPE_CHECKING:
+    pass
 
 
 class PlainSession(RetrySession):
@@ -17,6 +19,3 @@ class PlainSession(RetrySession):
     def authors(self) -> frozenset[int]:
         """Nobody seals a group key."""
         return frozenset()
-
-
-Session = RetrySession | RecoverSession

@@ -1,0 +1,1 @@
+"""A party's table, loaded by what its owner states."""

@@ -1,0 +1,118 @@
+"""Where a table comes from: a bundled data set, or a file."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flwr_dpkmeans.data.bundled import BUNDLED, MOST_TABLES, load_bundled
+from flwr_dpkmeans.data.files.dialect import Dialect
+from flwr_dpkmeans.data.files.reader import SHOWN_SUFFIXES
+from flwr_dpkmeans.data.loading.layout import Layout
+from flwr_dpkmeans.data.loading.schema_tables import load_by_schema
+from flwr_dpkmeans.data.loading.table import Table
+from flwr_dpkmeans.data.schema import Schema
+from flwr_dpkmeans.data.tables import load_table
+from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
+
+
+def load_source(
+    source: str,
+    *,
+    label_column: str = "",
+    partition_column: str = "",
+    schema: Schema | None = None,
+    **options: Any,
+) -> Table:
+    """Load a key of ``BUNDLED`` or else a file by path, as `load_table` does.
+
+    a file of such a name is ``./iris``.
+
+    With a schema it decides on the columns, as in `load_by_schema`.
+    """
+    if source in BUNDLED:
+        if label_column:
+            raise DataError(
+                f"label_column is {label_column!r}, but the bundled data set {source!r}"
+                " is loaded without its labels: leave label_column empty."
+            )
+        table = load_bundled(source, partition_column=partition_column)
+        if schema is None:
+            return table
+        encoded = schema.encode(dict(zip(table.names, table.points.T, strict=True)))
+        return Table.of(encoded, table.partition_values, table.labels)
+    require_source("the data source", source)
+    if schema is not None:
+        layout = Layout(
+            tuple(options["columns"]), label_column, options.get("dialect", Dialect())
+        )
+        return load_by_schema(
+            source,
+            schema,
+            layout,
+            partition_column=partition_column,
+        )
+    return load_table(
+        source,
+        label_column=label_column,
+        partition_column=partition_column,
+        **options,
+    )
+
+
+def require_source(
+    what: str,
+    source: str,
+    *others: str,
+) -> None:
+    """Refuse a mistyped name.
+
+    One that is not known, has no suffix and no separator, and that no file has.
+    """
+    names = (*BUNDLED, *others)
+    if (
+        source in names
+        or Path(source).suffix
+        or {"/", "\\"} & set(source)
+        or (source and Path(source).exists())
+    ):
+        return
+    choices = ", ".join(("a bundled data set", *map(repr, others)))
+    raise ConfigurationError(
+        f"{what} is {source!r}, but it must be {choices} or the path of a file"
+        f" ({', '.join(SHOWN_SUFFIXES)}): {nearest(source, names)}"
+    )
+
+
+def load_source_once(source: str, **options: Any) -> Table:
+    """Load a data source once in a process, in which a simulation plays many clients.
+
+    Shared, so read-only.
+
+    At most two tables are kept, and a file that has changed (time of change or size) is
+    read again.
+    """
+    path = Path(source).expanduser()
+    if source in BUNDLED or not path.is_file():
+        return _parsed(source, None, **options)
+    status = path.stat()
+    return _parsed(
+        source, (str(path.absolute()), status.st_mtime_ns, status.st_size), **options
+    )
+
+
+@lru_cache(maxsize=MOST_TABLES)
+def _parsed(
+    source: str,
+    state: tuple[str, int, int] | None,
+    **options: Any,
+) -> Table:
+    """Parse; which file it is and in which state is a part of the key only."""
+    table = load_source(source, **options)
+    for array in (table.points, table.partition_values, table.labels):
+        if isinstance(array, np.ndarray):
+            array.flags.writeable = False
+    return table

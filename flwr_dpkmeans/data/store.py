@@ -1,0 +1,250 @@
+"""Rows that are kept in a private file while they are in use."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from flwr_dpkmeans.data.rows import Array, Rows
+from flwr_dpkmeans.errors import DataError
+from flwr_dpkmeans.log import placed_logger
+from flwr_dpkmeans.resources import limits
+
+_logger = placed_logger("flwr_dpkmeans.data")
+
+
+_UNUSED_SECONDS = 3600.0
+
+
+_SECONDS_BETWEEN_LINES = 10.0
+
+
+# Not through a link, and without waiting for whoever writes into a pipe; Windows has
+# neither.
+_AS_IT_IS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+
+
+@dataclass(frozen=True)
+class Store:
+    """Where rows beyond memory are kept.
+
+    In the system's temporary folder, or, by name, for later processes.
+    """
+
+    folder: Path | None = None
+    name: str = ""
+    keeps: bool = True
+    """Whether anything may be written; if not, all rows are in memory."""
+
+    def kept(self) -> Any:
+        """What an earlier process kept under the name, or None.
+
+        Files that no run has looked at for long go.
+        """
+        if self.folder is None or not self.keeps:
+            return None
+        files = set(self.folder.glob("*.rows"))
+        of_this_name = [path for path in files if path.match(f"{self.name}-*-*.rows")]
+        for other in files.difference(of_this_name):
+            with suppress(OSError):  # another process may have been faster
+                if time.time() - other.stat().st_mtime > _UNUSED_SECONDS:
+                    other.unlink()
+        if not of_this_name:
+            return None
+        path = of_this_name[0]
+        with suppress(OSError):
+            n_rows, width = map(int, path.stem.split("-")[-2:])
+            file = _opened_if_private(path)
+            if file is None:
+                _logger.warning(
+                    "%s is left alone: it is another user's, or open to others", path
+                )
+                return None
+            if os.fstat(file.fileno()).st_size != 8 * n_rows * width:
+                path.unlink()  # cut short, as by a full disk
+                return None
+            path.touch()
+            return _mapped(file, width, path)
+        return None
+
+    def forget(self) -> None:
+        """Delete what processes have kept under names that begin so."""
+        if self.folder is None:
+            return
+        with suppress(OSError):
+            for path in self.folder.glob(f"{self.name}*.rows"):
+                path.unlink(missing_ok=True)
+
+    def keep(
+        self,
+        blocks: Iterable[Array],
+        what: str,
+    ) -> Any:
+        """All rows of one or more blocks, (n_i, d).
+
+        An array, or `Rows` where they are many.
+
+        `what` is the table's name in this party's own log. A `DataError` says that they
+        find no room.
+        """
+        in_memory: list[Array] = []
+        n_bytes = 0
+        n_rows = 0
+        width = None
+        file = None
+        keeps = self.keeps
+        progress = _Progress(what)
+        try:
+            for block in blocks:
+                if width is None:
+                    width = block.shape[1]
+                if block.shape[1] != width:
+                    raise DataError(
+                        f"{what} was replaced as it was read, {width} columns by"
+                        f" {block.shape[1]}: retry."
+                    )
+                in_memory.append(block)
+                n_bytes += block.nbytes
+                n_rows += len(block)
+                progress.log(n_rows)
+                if keeps and n_bytes > limits().table_bytes:
+                    if file is None:
+                        file = self._tried(what)
+                    keeps = file is not None
+                    while file is not None and in_memory:
+                        file.write(np.ascontiguousarray(in_memory.pop(0)).data)
+            if file is None:
+                if len(in_memory) == 1:
+                    return in_memory[0]
+                return np.concatenate(in_memory)
+            file.flush()
+        except OSError as error:
+            mend = (
+                "free space there, or name another folder (a node's 'cache', else"
+                " TMPDIR)"
+            )
+            raise DataError(
+                f"rows beyond memory cannot be kept in {self._place(error)}: {mend}."
+            ) from None
+        path = None
+        if self.folder and self.name:
+            path = self.folder / f"{self.name}-{n_rows}-{width}.rows"
+            # Another process was faster, or files here have no second name.
+            with suppress(OSError):
+                os.link(file.name, path)
+        return _mapped(file, block.shape[1], path)
+
+    def _tried(self, what: str) -> IO[bytes] | None:
+        """The file, or None where there can be none.
+
+        An error would tell the server that there are so many rows.
+        """
+        try:
+            return self._file()
+        except OSError as error:
+            _logger.warning(
+                "%s: all rows are in memory, as none can be kept in %s",
+                what,
+                self._place(error),
+            )
+            return None
+
+    def _place(self, error: OSError) -> str:
+        return f"{str(self.folder or tempfile.gettempdir())!r} ({type(error).__name__})"
+
+    def _file(self) -> IO[bytes]:
+        """A file that only this user can open."""
+        if self.folder is None:
+            return tempfile.TemporaryFile()
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.folder.chmod(0o700)
+        return tempfile.NamedTemporaryFile(dir=self.folder, suffix=".rows")
+
+
+def _opened_if_private(path: Path) -> IO[bytes] | None:
+    """Open a file that this user alone could have written, else None.
+
+    The same must hold of its folder. Where the folder is another user's, so may the
+    file be, and its rows would stand in
+    for this party's own.
+    """
+    file = os.fdopen(os.open(path, os.O_RDONLY | _AS_IT_IS), "rb")
+    # Of what was opened, not of its name: that may lead to something else by now.
+    facts = os.fstat(file.fileno())
+    if (
+        stat.S_ISREG(facts.st_mode)
+        and _is_private(facts)
+        and _is_private(path.parent.stat())
+    ):
+        return file
+    file.close()
+    return None
+
+
+def _is_private(facts: os.stat_result) -> bool:
+    """Whether a file or folder is this user's, and closed to everybody else."""
+    if sys.platform == "win32":  # knows neither owners as numbers nor such modes
+        return True
+    return facts.st_uid == os.geteuid() and not facts.st_mode & 0o077
+
+
+class _Progress:
+    """Says in this party's own log how fast a long table is read."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._started = time.monotonic()
+        self._last_line = self._started
+
+    def log(self, n_rows: int) -> None:
+        """Write a line if the last one is some time ago."""
+        now = time.monotonic()
+        if now <= self._last_line + _SECONDS_BETWEEN_LINES:
+            return
+        self._last_line = now
+        per_second = n_rows / (now - self._started)
+        _logger.info(
+            "%s: %d rows read, %.3g a second",
+            self._what,
+            n_rows,
+            per_second,
+        )
+
+
+def _mapped(
+    file: IO[bytes],
+    width: int,
+    path: Path | None,
+) -> Rows:
+    def read(rows: slice) -> Array:
+        # Mapped anew, so that it leaves memory with the block.
+        shape, offset = (rows.stop - rows.start, width), 8 * width * rows.start
+        return (
+            np.asarray(
+                np.memmap(
+                    file,
+                    np.float64,
+                    "r",
+                    offset,
+                    shape,
+                )
+            )
+            if shape[0]
+            else np.empty(shape)
+        )
+
+    def forget() -> None:
+        if path is not None:
+            path.unlink(missing_ok=True)
+
+    return Rows((file.seek(0, os.SEEK_END) // (8 * width), width), read, forget)

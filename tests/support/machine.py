@@ -1,0 +1,67 @@
+"""What the operating system says and does, replaced for the time of a test.
+
+Each function takes what is called in the place of the system's own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def replace_entropy(patch: pytest.MonkeyPatch, draw: Callable[[int], bytes]) -> None:
+    """Let ``draw(n_bytes)`` give the system's random bytes."""
+    patch.setattr(os, "urandom", draw)
+
+
+def counting_bytes() -> Callable[[int], bytes]:
+    """Random bytes that are the same in each run that asks as often."""
+    numbers = itertools.count(1)
+
+    def draw(n_bytes: int) -> bytes:
+        return (next(numbers) % 256**n_bytes).to_bytes(n_bytes, "little")
+
+    return draw
+
+
+def replace_user(patch: pytest.MonkeyPatch, user_id: Callable[[], int]) -> None:
+    """Let the process belong to another user."""
+    patch.setattr(os, "geteuid", user_id)
+
+
+def replace_rights(patch: pytest.MonkeyPatch, may: Callable[..., bool]) -> None:
+    """Let ``may(path, mode)`` say what this user may do with a path."""
+    patch.setattr(os, "access", may)
+
+
+def replace_room(patch: pytest.MonkeyPatch, usage: Callable[[Path], Any]) -> None:
+    """Let ``usage(path)`` say how full a disk is."""
+    patch.setattr(shutil, "disk_usage", usage)
+
+
+def replace_time(patch: pytest.MonkeyPatch, now: Callable[[], float]) -> None:
+    """Let the system's clock show another time."""
+    patch.setattr(time, "time", now)
+
+
+def replace_sync(patch: pytest.MonkeyPatch, sync: Callable[[int], None]) -> None:
+    """Let ``sync(descriptor)`` bring a file onto the disk, or fail to."""
+    patch.setattr(os, "fsync", sync)
+
+
+def replace_process_id(patch: pytest.MonkeyPatch, number: Callable[[], int]) -> None:
+    """Let the process have another number."""
+    patch.setattr(os, "getpid", number)
+
+
+def type_command(patch: pytest.MonkeyPatch, words: list[str]) -> None:
+    """Let the program have been started with other words."""
+    patch.setattr(sys, "argv", words)
