@@ -5,9 +5,7 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
-from flwr_dpkmeans.algorithms.server_points import (
-    hold_points,
-)
+from flwr_dpkmeans.algorithms.server.held_points import hold_points
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan

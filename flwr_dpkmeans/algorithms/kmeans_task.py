@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms import cluster_profile, measure
 from flwr_dpkmeans.algorithms.budget.noise_budget import divided
 from flwr_dpkmeans.algorithms.budget.noise_kinds import NoiseFamily
 from flwr_dpkmeans.algorithms.discovery.discovered_bounds import (
@@ -31,13 +30,29 @@ from flwr_dpkmeans.algorithms.discovery.discovery_blocks import (
     domain_of,
     histogram_block,
 )
-from flwr_dpkmeans.algorithms.moments import moment_parts
-from flwr_dpkmeans.algorithms.server_points import in_callers_units, plan_bounds
-from flwr_dpkmeans.algorithms.standard_scale import moments_of, standard_box
+from flwr_dpkmeans.algorithms.measure.evaluated_state import (
+    CLIPPED_COST,
+    COST_CURVE,
+    admits_evaluation,
+    result_extras,
+)
+from flwr_dpkmeans.algorithms.measure.evaluation_round import (
+    evaluation_blocks,
+    evaluation_round,
+)
+from flwr_dpkmeans.algorithms.profile.profile_reading import profile_cautions
+from flwr_dpkmeans.algorithms.profile.profile_round import (
+    profile_blocks,
+    profile_round,
+    profile_shapes,
+)
+from flwr_dpkmeans.algorithms.server.box_units import in_callers_units, plan_bounds
 from flwr_dpkmeans.algorithms.states.state_arrays import (
     has_exact_centroids,
     is_deviation,
 )
+from flwr_dpkmeans.algorithms.statistics.moment_sums import moment_parts
+from flwr_dpkmeans.algorithms.statistics.standard_scale import moments_of, standard_box
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
 from flwr_dpkmeans.kernels.block_sums import sum_over_blocks
 from flwr_dpkmeans.kernels.grid import is_on_grid
@@ -126,15 +141,15 @@ class KMeansTask(Task):
             " data."
         )
 
-    evaluation = staticmethod(measure.evaluation_blocks)
-    evaluation_round = staticmethod(measure.evaluation_round)
-    profile = staticmethod(cluster_profile.profile_blocks)
-    profile_round = staticmethod(cluster_profile.profile_round)
+    evaluation = staticmethod(evaluation_blocks)
+    evaluation_round = staticmethod(evaluation_round)
+    profile = staticmethod(profile_blocks)
+    profile_round = staticmethod(profile_round)
 
     def result_arrays(self, config: RunConfig) -> tuple[str, ...]:
         return (
             CENTRE_DEVIATION,
-            *measure.result_extras(config),
+            *result_extras(config),
             *self._profile_shapes(config),
         )
 
@@ -169,9 +184,7 @@ class KMeansTask(Task):
         return Result(arrays, errors, _AXES)
 
     def _profile_shapes(self, config: RunConfig) -> Mapping[str, tuple[int, ...]]:
-        return (
-            cluster_profile.profile_shapes(config) if config.settings.n_beside else {}
-        )
+        return profile_shapes(config) if config.settings.n_beside else {}
 
     def preliminary(
         self,
@@ -506,15 +519,12 @@ class KMeansTask(Task):
         # The result comes with the cost curve where the run chose the number of
         # clusters.
         known, extras = set(self.result_arrays(plan.config)), state.extras
-        fits = (
-            fits
-            and known - {measure.COST_CURVE, CENTRE_DEVIATION} <= set(extras) <= known
-        )
+        fits = fits and known - {COST_CURVE, CENTRE_DEVIATION} <= set(extras) <= known
         deviation = extras.get(CENTRE_DEVIATION)
         fits = fits and (
             deviation is None or is_deviation(deviation, state.centroids.shape)
         )
-        curve = extras.get(measure.COST_CURVE)
+        curve = extras.get(COST_CURVE)
         fits = fits and (
             curve is None or (curve.shape == (self.n_clusters,) and is_on_grid(curve))
         )
@@ -525,7 +535,7 @@ class KMeansTask(Task):
         )
         return fits and (
             plan.settings.evaluation is EvaluationKind.NONE
-            or measure.admits_evaluation(plan.config, state)
+            or admits_evaluation(plan.config, state)
         )
 
     def cautions(self, plan: Plan) -> tuple[str, ...]:
@@ -541,7 +551,7 @@ class KMeansTask(Task):
         profiled = (
             ()
             if units is None or not asked
-            else cluster_profile.profile_cautions(plan, units / self.n_clusters)
+            else profile_cautions(plan, units / self.n_clusters)
         )
         if units is not None and by_client and of_rows:
             units *= plan.settings.examples_per_client
@@ -575,7 +585,7 @@ class KMeansTask(Task):
         """Say so where k follows from nothing, or an evaluation's cost is within two
         deviations of its noise of 0.
         """
-        found = state.arrays.get(measure.CLIPPED_COST)
+        found = state.arrays.get(CLIPPED_COST)
         clear = found is None or found.item() >= 2.0 * plan.released_std(
             plan.rounds[-1], plan.rounds[-1].blocks[0]
         )
@@ -584,7 +594,7 @@ class KMeansTask(Task):
             if clear
             else (report_sentence("blurred_cost", unit=plan.settings.unit.value),)
         )
-        curve = state.arrays.get(measure.COST_CURVE)
+        curve = state.arrays.get(COST_CURVE)
         if curve is None or curve.any():
             return blurred
         return *blurred, report_sentence("no_elbow")

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 from rich.progress import Progress
 
-from flwr_dpkmeans.algorithms.server_points import is_private
+from flwr_dpkmeans.algorithms.server.resolved_bounds import is_private
 from flwr_dpkmeans.cli.plan_options import (
     PICTURE_FILE,
     PLAN_FILE,
@@ -79,8 +79,8 @@ def request_of(options: PlanOptions) -> PlanningRequest:
         values |= _read_shape(options, options.like)
     if options.quick:
         values["seeds"] = min(options.seeds, QUICK_SEEDS)
-    asked = [field.name for field in fields(PlanningRequest) if field.init]
-    shape = {name: values[name] for name in asked if name in values}
+    field_names = [field.name for field in fields(PlanningRequest) if field.init]
+    shape = {name: values[name] for name in field_names if name in values}
     others = {*option_defaults(), "bounds_domain"} - {*shape, "algorithm"}
     run_options = {name: value for name, value in values.items() if name in others}
     algorithms = tuple(options.algorithm)

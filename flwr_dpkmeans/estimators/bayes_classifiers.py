@@ -17,8 +17,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from flwr_dpkmeans import options as run_options
-from flwr_dpkmeans.algorithms.naive_bayes import (
-    Columns,
+from flwr_dpkmeans.algorithms.statistics.class_columns import Columns
+from flwr_dpkmeans.algorithms.statistics.naive_bayes import (
     NaiveBayesOptions,
     NaiveBayesTask,
 )

@@ -19,11 +19,15 @@ from sklearn.base import (
 from sklearn.utils.validation import check_is_fitted
 
 from flwr_dpkmeans import options as run_options
-from flwr_dpkmeans.algorithms import NOT_FEDERATED
-from flwr_dpkmeans.algorithms.cluster_profile import MISSING, Figure, read_profile
 from flwr_dpkmeans.algorithms.kmeans_task import CENTRE_DEVIATION, KMeansTask
-from flwr_dpkmeans.algorithms.measure import COST_CURVE
-from flwr_dpkmeans.algorithms.server_points import is_private
+from flwr_dpkmeans.algorithms.measure.evaluated_state import COST_CURVE
+from flwr_dpkmeans.algorithms.one_place.not_federated import NOT_FEDERATED
+from flwr_dpkmeans.algorithms.profile.profile_reading import (
+    MISSING,
+    Figure,
+    read_profile,
+)
+from flwr_dpkmeans.algorithms.server.resolved_bounds import is_private
 from flwr_dpkmeans.data.bounds.stated_bounds import doubtful_pairs
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Encoded

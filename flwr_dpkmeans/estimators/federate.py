@@ -8,9 +8,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from flwr_dpkmeans.algorithms.server_points import (
-    is_private,
-)
+from flwr_dpkmeans.algorithms.server.resolved_bounds import is_private
 from flwr_dpkmeans.data.bounds.stated_bounds import doubtful_pairs
 from flwr_dpkmeans.data.classes import named_classes
 from flwr_dpkmeans.data.schema import Schema

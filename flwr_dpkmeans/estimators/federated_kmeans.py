@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike
 
 from flwr_dpkmeans import options as run_options
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
-from flwr_dpkmeans.algorithms.measure import COST_CURVE
-from flwr_dpkmeans.algorithms.server_points import squared_unit
+from flwr_dpkmeans.algorithms.measure.evaluated_state import COST_CURVE
+from flwr_dpkmeans.algorithms.server.box_widths import squared_unit
 from flwr_dpkmeans.data.schema_source import schema_of
 from flwr_dpkmeans.errors import ConfigurationError, InputWarning, warn
 from flwr_dpkmeans.estimators.clustering import PrivateClustering
@@ -150,7 +150,7 @@ class FederatedKMeans(PrivateClustering):
         without one.
     profile_ : pandas.DataFrame or None
         With noise, what a schema's ``profile`` asks for
-        (`flwr_dpkmeans.algorithms.cluster_profile.Figure`).
+        (`flwr_dpkmeans.algorithms.profile.profile_reading.Figure`).
     n_iter_ : int
         Number of iterations.
     history_ : list of dict

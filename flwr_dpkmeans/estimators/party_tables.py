@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flwr_dpkmeans.algorithms.server_points import PRIVATE, is_private, resolve_bounds
+from flwr_dpkmeans.algorithms.server.resolved_bounds import (
+    PRIVATE,
+    is_private,
+    resolve_bounds,
+)
 from flwr_dpkmeans.data.bounds.stated_bounds import read_ranges
 from flwr_dpkmeans.data.classes import codes_of
 from flwr_dpkmeans.data.columns.treatment import Missing

@@ -12,11 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from flwr_dpkmeans.algorithms.first_plan import first_plan
-from flwr_dpkmeans.algorithms.measure import read_evaluation
-from flwr_dpkmeans.algorithms.server_points import (
-    in_box,
-    plan_bounds,
-)
+from flwr_dpkmeans.algorithms.measure.evaluation_result import read_evaluation
+from flwr_dpkmeans.algorithms.server.box_units import in_box, plan_bounds
 from flwr_dpkmeans.errors import (
     ConfigurationError,
 )

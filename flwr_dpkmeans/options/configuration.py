@@ -7,7 +7,7 @@ from typing import Any, NoReturn, TypeVar
 
 from flwr_dpkmeans import foreign_names
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
-from flwr_dpkmeans.algorithms.server_points import is_private
+from flwr_dpkmeans.algorithms.server.resolved_bounds import is_private
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import (
     ConfigurationError,

@@ -6,8 +6,8 @@ from collections.abc import Iterator, KeysView, Mapping
 from dataclasses import dataclass, replace
 
 from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask
-from flwr_dpkmeans.algorithms.measure import EvaluationResult
-from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayesTask
+from flwr_dpkmeans.algorithms.measure.evaluation_result import EvaluationResult
+from flwr_dpkmeans.algorithms.statistics.naive_bayes import NaiveBayesTask
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.values import OF_CENTRES, Values
 from flwr_dpkmeans.sums.outcome import Result

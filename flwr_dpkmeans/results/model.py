@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flwr_dpkmeans.algorithms.cluster_profile import Figure
+from flwr_dpkmeans.algorithms.profile.profile_reading import Figure
 from flwr_dpkmeans.data.arrays_of import as_array
 from flwr_dpkmeans.data.columns.column_kind import Kind
 from flwr_dpkmeans.data.files.formats.frames import frame_table

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms.cluster_profile import MISSING, SHARE
+from flwr_dpkmeans.algorithms.profile.profile_reading import MISSING, SHARE
 from flwr_dpkmeans.privacy.provenance import utc_now
 from flwr_dpkmeans.privacy.released_counts import (
     counted,
@@ -42,7 +42,7 @@ from flwr_dpkmeans.results.value_texts import with_errors
 from flwr_dpkmeans.sums.trust import TRUST_MODELS
 
 if TYPE_CHECKING:
-    from flwr_dpkmeans.algorithms.cluster_profile import Figure
+    from flwr_dpkmeans.algorithms.profile.profile_reading import Figure
     from flwr_dpkmeans.results.model import Model
     from flwr_dpkmeans.results.run_result import RunResult
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from flwr_dpkmeans.algorithms.measure import EvaluationResult
+from flwr_dpkmeans.algorithms.measure.evaluation_result import EvaluationResult
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, PrivacyReport
 from flwr_dpkmeans.results.cautions.clear_centres import Array
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flwr_dpkmeans.algorithms.measure import COST_CURVE, EvaluationResult
+from flwr_dpkmeans.algorithms.measure.evaluated_state import COST_CURVE
+from flwr_dpkmeans.algorithms.measure.evaluation_result import EvaluationResult
 from flwr_dpkmeans.algorithms.proxy.entries import RADIUS
-from flwr_dpkmeans.algorithms.server_points import squared_unit
+from flwr_dpkmeans.algorithms.server.box_widths import squared_unit
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.results.cautions.bounds_cautions import bound_cautions

@@ -65,10 +65,13 @@ class Task(Options, ABC):
 
     Examples
     --------
-    The smallest is `algorithms.moments.HistogramsTask`;
+    The smallest is `algorithms.statistics.histograms_task.HistogramsTask`;
     ``flwr_dpkmeans/docs/how-to/add_a_method.md`` goes through a whole package.
 
-    >>> from flwr_dpkmeans.algorithms.moments import HistogramsTask, HistogramsOptions
+    >>> from flwr_dpkmeans.algorithms.statistics.histograms_task import (
+    ...     HistogramsOptions,
+    ...     HistogramsTask,
+    ... )
     >>> HistogramsTask(options=HistogramsOptions(bins=5)).options.bins
     5
     """

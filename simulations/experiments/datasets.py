@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.server_points import resolve_bounds
+from flwr_dpkmeans.algorithms.server.resolved_bounds import resolve_bounds
 from flwr_dpkmeans.data.bundled import BUNDLED
 from flwr_dpkmeans.data.files.dialect import Dialect
 from flwr_dpkmeans.data.loading.server_table import load_server_table

@@ -13,13 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import NOT_FEDERATED
-from flwr_dpkmeans.algorithms.measure import COST_CURVE
-from flwr_dpkmeans.algorithms.server_points import (
-    in_callers_units,
-    is_private,
-    squared_unit,
-)
+from flwr_dpkmeans.algorithms.measure.evaluated_state import COST_CURVE
+from flwr_dpkmeans.algorithms.one_place.not_federated import NOT_FEDERATED
+from flwr_dpkmeans.algorithms.server.box_units import in_callers_units
+from flwr_dpkmeans.algorithms.server.box_widths import squared_unit
+from flwr_dpkmeans.algorithms.server.resolved_bounds import is_private
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.estimators.run_engines import ENGINES
 from flwr_dpkmeans.sums.settings import EvaluationKind

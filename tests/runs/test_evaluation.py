@@ -14,16 +14,18 @@ from numpy.typing import NDArray
 from support.flat import flat_estimator
 
 from flwr_dpkmeans import FederatedKMeans
-from flwr_dpkmeans.algorithms import clusterings
-from flwr_dpkmeans.algorithms.measure import (
+from flwr_dpkmeans.algorithms.lookup import clusterings
+from flwr_dpkmeans.algorithms.measure.cell_table import CellTable
+from flwr_dpkmeans.algorithms.measure.evaluated_state import (
     CELL_COUNTS,
     CLIPPED_COST,
     ROWS_BEYOND,
-    CellTable,
+)
+from flwr_dpkmeans.algorithms.measure.evaluation_result import (
     EvaluationResult,
-    Measured,
     read_evaluation,
 )
+from flwr_dpkmeans.algorithms.measure.measured import Measured
 from flwr_dpkmeans.algorithms.states.cluster_states import cluster_state
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
 from flwr_dpkmeans.kmeans.cost import cost_per_point

@@ -30,11 +30,11 @@ from flwr_dpkmeans.algorithms.budget.noise_budget import private_sums
 from flwr_dpkmeans.algorithms.feddp.outer_product import outer_product_round
 from flwr_dpkmeans.algorithms.feddp.projected_centers import centers_round, lloyd_rounds
 from flwr_dpkmeans.algorithms.feddp.server_weights import weights_round
-from flwr_dpkmeans.algorithms.server_points import (
+from flwr_dpkmeans.algorithms.server.held_points import hold_points
+from flwr_dpkmeans.algorithms.server.server_facts import (
     bounds_from_server,
     derive_server_facts,
     facts_without_server,
-    hold_points,
 )
 from flwr_dpkmeans.algorithms.states.cluster_states import cluster_state, seeded_state
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError, RefusalError

@@ -19,7 +19,7 @@ from test_cautions import run_in_process, uniform_parts
 from test_page import line_of, report_with, result_of
 
 from flwr_dpkmeans import DPKMeans, FederatedKMeans
-from flwr_dpkmeans.algorithms.cluster_profile import Figure
+from flwr_dpkmeans.algorithms.profile.profile_reading import Figure
 from flwr_dpkmeans.flower.server_app import report_result
 from flwr_dpkmeans.privacy.provenance import Provenance
 from flwr_dpkmeans.results.headline import headline

@@ -18,8 +18,8 @@ from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms.budget.noise_budget import allocate
 from flwr_dpkmeans.algorithms.budget.noise_kinds import ReleasePart
 from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask
-from flwr_dpkmeans.algorithms.moments import MomentsTask
 from flwr_dpkmeans.algorithms.states.cluster_states import cluster_state
+from flwr_dpkmeans.algorithms.statistics.moments_task import MomentsTask
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
 from flwr_dpkmeans.estimators.federate import federate
 from flwr_dpkmeans.kernels.assignment import nearest_centroids

@@ -23,7 +23,7 @@ from matplotlib.text import Text
 from support.results import report_of
 
 from flwr_dpkmeans import ClientLevel, FederatedKMeans
-from flwr_dpkmeans.algorithms.cluster_profile import Figure
+from flwr_dpkmeans.algorithms.profile.profile_reading import Figure
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import PrivacyWarning

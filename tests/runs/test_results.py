@@ -22,9 +22,9 @@ import pytest
 from support.machine import replace_rights, replace_room, replace_sync
 from support.results import report_of, result_of
 
-from flwr_dpkmeans.algorithms.measure import COST_CURVE
+from flwr_dpkmeans.algorithms.measure.evaluated_state import COST_CURVE
 from flwr_dpkmeans.algorithms.proxy.entries import RADIUS
-from flwr_dpkmeans.algorithms.server_points import squared_unit
+from flwr_dpkmeans.algorithms.server.box_widths import squared_unit
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.flower.kmeans_client import DESCRIBE, KMeansClient
 from flwr_dpkmeans.privacy.provenance import Provenance

@@ -15,10 +15,11 @@ from flwr_dpkmeans.algorithms.feddp.feddp_kmeans import FedDPKMeansOptions
 from flwr_dpkmeans.algorithms.feddp.server_lloyd import ServerLloydOptions
 from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask
 from flwr_dpkmeans.algorithms.lloyd_family.fastlloyd import FastLloydOptions
-from flwr_dpkmeans.algorithms.moments import HistogramsOptions, RadiiOptions
-from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayesOptions
 from flwr_dpkmeans.algorithms.one_place.optimal_task import OptimalOptions
 from flwr_dpkmeans.algorithms.proxy.proxy_lloyd import ProxyLloydOptions
+from flwr_dpkmeans.algorithms.statistics.histograms_task import HistogramsOptions
+from flwr_dpkmeans.algorithms.statistics.naive_bayes import NaiveBayesOptions
+from flwr_dpkmeans.algorithms.statistics.radii_task import RadiiOptions
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.options import Auto
 from flwr_dpkmeans.sums.option_rules import rule_of

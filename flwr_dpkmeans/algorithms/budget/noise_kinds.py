@@ -55,8 +55,10 @@ class ReleasePart:
 
     `allocate` makes a `Block` of it.
 
-    >>> from flwr_dpkmeans.sums import PrivacyUnit
-    >>> votes = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, "one row has one vote", nonnegative=True)
+    >>> from flwr_dpkmeans.sums import Norm, PrivacyUnit
+    >>> record = PrivacyUnit.RECORD
+    >>> because = "one row has one vote"
+    >>> votes = Sensitivity(Norm.L2, 1.0, record, because, nonnegative=True)
     >>> ReleasePart("votes", (3,), votes, share=1.0, entry_bound=1.0).shape
     (3,)
     """

@@ -52,7 +52,10 @@ def clipped_statistic(
     *,
     nonnegative: bool = False,
 ) -> Sensitivity:
-    """Say what a client adds to a statistic that it scales down to a bound."""
+    """Bound of a client's whole statistic, which is clipped to it.
+
+    `row` is that of the proof table, `what` names the statistic.
+    """
     because = (
         f"{row}: one client's {what} is scaled down to the bound (FedDP-KMeans,"
         " appendix G.4)"

@@ -28,7 +28,7 @@ _MOST_AT_BORDER = 0.6
 
 
 class OnServerPoints(KMeansTask):
-    """A task whose run starts from points of the server's own."""
+    """A clustering whose rounds build on the server's own points."""
 
     units = tuple(PrivacyUnit)
     server_data = ServerData.NEEDED

@@ -11,7 +11,7 @@ from flwr_dpkmeans.algorithms.feddp.public_start import (
     ServerKMeansPlusPlusOptions,
 )
 from flwr_dpkmeans.algorithms.lloyd_family.packed import require_packable
-from flwr_dpkmeans.algorithms.server_points import facts_without_server
+from flwr_dpkmeans.algorithms.server.server_facts import facts_without_server
 from flwr_dpkmeans.kmeans.public_points.packing import PackingMethod, sphere_packing
 from flwr_dpkmeans.sums.option_rules import choice
 from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerData, ServerFacts

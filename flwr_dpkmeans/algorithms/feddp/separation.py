@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from flwr_dpkmeans.algorithms.feddp.simplification import least_rows
-from flwr_dpkmeans.algorithms.server_points import squared_unit
+from flwr_dpkmeans.algorithms.server.box_widths import squared_unit
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.config import RunConfig

@@ -15,7 +15,7 @@ def server_histogram(
     facts: ServerFacts,
     share: float,
 ) -> list[ReleasePart]:
-    """Release how many rows are nearest to each of the server's points."""
+    """Number of rows nearest to each server point, (n_points,), as a release."""
     moved = Sensitivity(
         count_norm(public.config),
         1.0,

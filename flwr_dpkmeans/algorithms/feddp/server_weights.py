@@ -19,7 +19,7 @@ from flwr_dpkmeans.algorithms.feddp.projection_state import (
     PROJECTION,
     has_exact_projection,
 )
-from flwr_dpkmeans.algorithms.measure import COST_CURVE
+from flwr_dpkmeans.algorithms.measure.evaluated_state import COST_CURVE
 from flwr_dpkmeans.algorithms.states.cluster_states import (
     PROJECTED_CENTERS,
     PROJECTED_POINTS,

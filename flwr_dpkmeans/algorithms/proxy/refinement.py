@@ -10,7 +10,7 @@ import numpy as np
 
 from flwr_dpkmeans.algorithms import kmeans_task
 from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum
-from flwr_dpkmeans.algorithms.measure import COST_CURVE
+from flwr_dpkmeans.algorithms.measure.evaluated_state import COST_CURVE
 from flwr_dpkmeans.algorithms.proxy.entries import (
     AVERAGE_COUNTS,
     AXES,

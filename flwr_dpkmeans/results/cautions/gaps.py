@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.cluster_profile import MISSING, Figure
+from flwr_dpkmeans.algorithms.profile.profile_reading import MISSING, Figure
 from flwr_dpkmeans.data.columns.column import Column
 from flwr_dpkmeans.data.columns.treatment import Missing
 from flwr_dpkmeans.data.schema import Schema

@@ -29,7 +29,8 @@ from rich.progress import track
 from rich.table import Table
 
 from flwr_dpkmeans import FederatedKMeans
-from flwr_dpkmeans.algorithms.server_points import bounds_from_server, hold_points
+from flwr_dpkmeans.algorithms.server.held_points import hold_points
+from flwr_dpkmeans.algorithms.server.server_facts import bounds_from_server
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.options import Cohort, read_config
 from flwr_dpkmeans.privacy.noise import NoiseKind, noise_source

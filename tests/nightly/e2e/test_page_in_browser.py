@@ -28,7 +28,8 @@ from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.deploy.dashboard import node_page, server_page
 from flwr_dpkmeans.errors import CohortError, DPKMeansError
-from flwr_dpkmeans.flower.progress import Notice, kept
+from flwr_dpkmeans.flower.progress import recorded_progress
+from flwr_dpkmeans.flower.round_trip import Notice
 from flwr_dpkmeans.node.ledger import LedgerEntry
 from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.results.page import page
@@ -223,7 +224,7 @@ def watched(
         )
         with (
             contextlib.suppress(DPKMeansError),
-            kept(2**62, shown / "run-1") as progress,
+            recorded_progress(2**62, shown / "run-1") as progress,
         ):
             progress.tell(
                 nodes=nodes,

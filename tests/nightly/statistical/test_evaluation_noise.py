@@ -12,7 +12,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.measure import EvaluationResult, Measured, read_evaluation
+from flwr_dpkmeans.algorithms.measure.evaluation_result import (
+    EvaluationResult,
+    read_evaluation,
+)
+from flwr_dpkmeans.algorithms.measure.measured import Measured
 from flwr_dpkmeans.algorithms.states.cluster_states import cluster_state
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.options import read_config

@@ -15,11 +15,11 @@ import pandas as pd
 import pytest
 
 from flwr_dpkmeans import ClientLevel, DPKMeans, FederatedKMeans, Schema, federate
-from flwr_dpkmeans.algorithms.cluster_profile import (
+from flwr_dpkmeans.algorithms.profile.profile_reading import (
     profile_cautions,
-    profile_shapes,
     read_profile,
 )
+from flwr_dpkmeans.algorithms.profile.profile_round import profile_shapes
 from flwr_dpkmeans.algorithms.states.cluster_states import cluster_state
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
 from flwr_dpkmeans.options import flat_options, read_config, schema_settings

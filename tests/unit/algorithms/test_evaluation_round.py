@@ -10,14 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flwr_dpkmeans.algorithms.measure import (
+from flwr_dpkmeans.algorithms.measure.evaluated_state import (
     CELL_COUNTS,
     CLIPPED_COST,
     ROWS_BEYOND,
     admits_evaluation,
+    result_extras,
+)
+from flwr_dpkmeans.algorithms.measure.evaluation_round import (
     clip_distance,
     evaluation_blocks,
-    result_extras,
 )
 from flwr_dpkmeans.algorithms.states.cluster_states import cluster_state
 from flwr_dpkmeans.options import read_config

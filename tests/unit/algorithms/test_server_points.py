@@ -17,18 +17,22 @@ from numpy.typing import NDArray
 from support.limits import SetLimits
 
 from flwr_dpkmeans.algorithms.feddp.feddp_kmeans import FedDPKMeansTask
-from flwr_dpkmeans.algorithms.server_points import (
+from flwr_dpkmeans.algorithms.server.box_units import (
+    in_box,
+    in_callers_units,
+    plan_bounds,
+)
+from flwr_dpkmeans.algorithms.server.box_widths import squared_unit
+from flwr_dpkmeans.algorithms.server.held_points import hold_points
+from flwr_dpkmeans.algorithms.server.resolved_bounds import (
     DEFAULT_DOMAIN,
+    is_private,
+    resolve_bounds,
+)
+from flwr_dpkmeans.algorithms.server.server_facts import (
     bounds_from_server,
     derive_server_facts,
     facts_without_server,
-    hold_points,
-    in_box,
-    in_callers_units,
-    is_private,
-    plan_bounds,
-    resolve_bounds,
-    squared_unit,
 )
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.rows import Rows

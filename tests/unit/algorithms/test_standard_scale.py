@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from flwr_dpkmeans import ClientLevel, DPKMeans, FederatedKMeans, Schema, federate
-from flwr_dpkmeans.algorithms.standard_scale import moments_of, standard_box
+from flwr_dpkmeans.algorithms.statistics.standard_scale import moments_of, standard_box
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.options import flat_options, read_config, schema_settings

@@ -19,16 +19,18 @@ import pytest
 from numpy.typing import NDArray
 
 from flwr_dpkmeans import FederatedKMeans, PrivateBounds, federate
-from flwr_dpkmeans.algorithms.moments import (
-    MomentsTask,
-    RadiiOptions,
-    RadiiTask,
-    deviations_of,
-    far_rows,
+from flwr_dpkmeans.algorithms.statistics.groups import deviations_of
+from flwr_dpkmeans.algorithms.statistics.moment_sums import (
     moment_arrays,
     moment_parts,
-    noise_caution,
     read_moments,
+)
+from flwr_dpkmeans.algorithms.statistics.moments_task import MomentsTask
+from flwr_dpkmeans.algorithms.statistics.one_round import noise_caution
+from flwr_dpkmeans.algorithms.statistics.radii_task import (
+    RadiiOptions,
+    RadiiTask,
+    far_rows,
 )
 from flwr_dpkmeans.errors import (
     ConfigurationError,

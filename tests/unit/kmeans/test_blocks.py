@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from support.limits import SetLimits
 
-from flwr_dpkmeans.algorithms.server_points import in_box
+from flwr_dpkmeans.algorithms.server.box_units import in_box
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
 from flwr_dpkmeans.kernels.block_sums import sum_over_blocks

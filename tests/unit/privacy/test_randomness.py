@@ -113,8 +113,8 @@ PUBLIC = {
     ): "restarts of k-means on the server's points",
     ("sums/config.py", "RunConfig.unseeded"): "removes the seed",
     (
-        "algorithms/server_points.py",
-        "_client_bounds",
+        "algorithms/server/simulated_clients.py",
+        "client_bounds_of",
     ): "simulated clients of the server's own points",
     ("planner/simulate.py", "draw_mixture"): "synthetic data of a forecast",
     (

@@ -7,21 +7,33 @@ Numbers are Gaussian in each class, categories have a table. With labels of clas
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms import moments, noise_errors
 from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum
 from flwr_dpkmeans.algorithms.budget.noise_kinds import ReleasePart
 from flwr_dpkmeans.algorithms.budget.noise_shares import root_at_least
-from flwr_dpkmeans.algorithms.server_points import plan_bounds
-from flwr_dpkmeans.errors import ConfigurationError, DataError
+from flwr_dpkmeans.algorithms.server.box_units import plan_bounds
+from flwr_dpkmeans.algorithms.statistics.class_columns import (
+    Columns,
+    class_arrays,
+    codes_of,
+)
+from flwr_dpkmeans.algorithms.statistics.class_estimates import (
+    likely_variances,
+    pulled_together,
+)
+from flwr_dpkmeans.algorithms.statistics.groups import deviations_of
+from flwr_dpkmeans.algorithms.statistics.moment_errors import of_means, of_variances
+from flwr_dpkmeans.algorithms.statistics.moment_sums import moment_parts, read_moments
+from flwr_dpkmeans.algorithms.statistics.moments_task import DEVIATIONS
+from flwr_dpkmeans.algorithms.statistics.noise_errors import noise_of, of_shares
+from flwr_dpkmeans.algorithms.statistics.one_round import OneRoundTask, noise_caution
+from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kernels.block_sums import in_blocks
 from flwr_dpkmeans.kernels.grid import round_to_grid
-from flwr_dpkmeans.kmeans.residuals.likely_values import likely_positive
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.option_rules import Options, option, real, whole
 from flwr_dpkmeans.sums.outcome import CountedRows, Result
@@ -33,17 +45,10 @@ from flwr_dpkmeans.sums.settings import Settings
 CELLS = "cells"
 _MOST_CELLS = 100_000
 _CELL_SHARE = 2.0
-_VARIANCES = ((0.9, 0.02), (0.1, 0.3))
-"""Of a class in the box: chances and means of two exponential priors.
-
-Where noise drowns a variance, a small one is left. On eleven tables (150 to 6,000 rows)
-accuracy is hardly another with 0.3 and 0.7, or with a mean of 1.
-"""
 _MOST_NOISE = 0.03
 """Of a class's rows: accuracy on 333 penguins is 0.25 to 0.98 at 0.07, 0.22 to 0.97 at
 0.04, 0.90 to 0.97 at 0.02.
 """
-_TINY = 1e-150
 
 
 def _as_categories(value: object) -> object:
@@ -105,7 +110,7 @@ class NaiveBayesOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NaiveBayesTask(moments.OneRoundTask):
+class NaiveBayesTask(OneRoundTask):
     """Naive Bayes of labelled rows.
 
     Columns of categories have values 0, 1, ... and bounds from 0 to the last one. The
@@ -147,7 +152,7 @@ class NaiveBayesTask(moments.OneRoundTask):
 
     def planned(self, public: PublicFacts) -> PlannedSum:
         columns, n_classes = self.columns(public.n_features), self.options.classes
-        parts = moments.moment_parts(n_classes, len(columns.numbers))
+        parts = moment_parts(n_classes, len(columns.numbers))
         if columns.coded:
             root = root_at_least(len(columns.coded))
             because = (
@@ -177,7 +182,7 @@ class NaiveBayesTask(moments.OneRoundTask):
             labels: Labels,
         ) -> Sequence[Array]:
             kept = (labels >= 0) & (labels < n_classes)
-            return _class_arrays(
+            return class_arrays(
                 columns,
                 points[kept],
                 labels[kept],
@@ -191,7 +196,7 @@ class NaiveBayesTask(moments.OneRoundTask):
             rows = released["group_counts"]
             found = {"rows": rows}
             if columns.numbers:
-                _, means, variances = moments.read_moments(released)
+                _, means, variances = read_moments(released)
                 noise = {one.name: public.released_std(one) for one in released.blocks}
                 counts = np.maximum(rows, 1.0)[:, None]
                 scales = np.hypot(
@@ -203,10 +208,8 @@ class NaiveBayesTask(moments.OneRoundTask):
                 # Without the error of the mean itself, a column that hardly varies
                 # would outweigh all others.
                 variances += np.square(noise["group_sums"] / counts)
-                deviations = moments.deviations_of(
-                    variances, self.options.least_deviation
-                )
-                found |= {"means": round_to_grid(means), moments.DEVIATIONS: deviations}
+                deviations = deviations_of(variances, self.options.least_deviation)
+                found |= {"means": round_to_grid(means), DEVIATIONS: deviations}
             if columns.coded:
                 found[CELLS] = np.maximum(released[CELLS], 0.0)
             return state.changed(**found)
@@ -224,7 +227,7 @@ class NaiveBayesTask(moments.OneRoundTask):
         found: dict[str, tuple[int, ...]] = {"rows": (n_classes,)}
         if columns.numbers:
             found |= dict.fromkeys(
-                ("means", moments.DEVIATIONS), (n_classes, len(columns.numbers))
+                ("means", DEVIATIONS), (n_classes, len(columns.numbers))
             )
         if columns.coded:
             found[CELLS] = (n_classes, columns.n_cells)
@@ -243,7 +246,7 @@ class NaiveBayesTask(moments.OneRoundTask):
         """
         columns = self.columns(plan.n_features or 0)
         noise, rows, smoothing = (
-            noise_errors.noise_of(plan),
+            noise_of(plan),
             state["rows"],
             self.options.smoothing,
         )
@@ -251,23 +254,21 @@ class NaiveBayesTask(moments.OneRoundTask):
         total = float(np.maximum(rows, 0.0).sum()) + smoothing * len(rows)
         found: dict[str, Array] = {"class_prior": priors}
         axes: dict[str, tuple[str, ...]] = {"class_prior": ("class",)}
-        errors = {
-            "class_prior": noise_errors.of_shares(priors, total, noise["group_counts"])
-        }
+        errors = {"class_prior": of_shares(priors, total, noise["group_counts"])}
         if columns.numbers:
             bounds = plan_bounds(plan, plan.n_features or 0)
             lower, upper = (
                 np.array(side)[columns.numbers] for side in (bounds.lower, bounds.upper)
             )
             halves = (upper - lower) / 2.0
-            means, variances = state["means"], np.square(state[moments.DEVIATIONS])
+            means, variances = state["means"], np.square(state[DEVIATIONS])
             found["theta"] = lower + (means + 1.0) * halves
             found["var"] = variances * np.square(halves)
-            errors["theta"] = noise_errors.of_means(means, rows, noise) * halves
+            errors["theta"] = of_means(means, rows, noise) * halves
             # Beside noise, what the error of the mean itself has added.
             added = np.square(noise["group_sums"] / np.maximum(rows, 1.0))[:, None]
             errors["var"] = (
-                noise_errors.of_variances(
+                of_variances(
                     means,
                     variances,
                     rows,
@@ -283,7 +284,7 @@ class NaiveBayesTask(moments.OneRoundTask):
                 for own in columns.smoothed(state[CELLS], smoothing)
             ]
             spreads = [
-                noise_errors.of_shares(*pair, noise[CELLS])
+                of_shares(*pair, noise[CELLS])
                 for pair in zip(chances, totals, strict=True)
             ]
             found["chances"] = np.concatenate(chances, axis=1)
@@ -292,7 +293,7 @@ class NaiveBayesTask(moments.OneRoundTask):
         return Result(found, errors, axes)
 
     def cautions(self, plan: Plan) -> tuple[str, ...]:
-        return moments.noise_caution(
+        return noise_caution(
             plan,
             self.options.classes,
             "classes",
@@ -325,7 +326,7 @@ class NaiveBayesTask(moments.OneRoundTask):
         joint = np.tile(np.log(priors), (len(points), 1))
         if columns.numbers:
             for label, (mean, deviation) in enumerate(
-                zip(state["means"], state[moments.DEVIATIONS], strict=True)
+                zip(state["means"], state[DEVIATIONS], strict=True)
             ):
                 steps = (points[:, columns.numbers] - mean) / deviation
                 joint[:, label] -= (
@@ -333,151 +334,5 @@ class NaiveBayesTask(moments.OneRoundTask):
                 )
         if columns.coded:
             for place, chances in columns.chances(state[CELLS], self.options.smoothing):
-                joint += np.log(chances).T[_codes(points[:, place], chances.shape[1])]
+                joint += np.log(chances).T[codes_of(points[:, place], chances.shape[1])]
         return joint
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Columns of numbers and of categories."""
-
-    categories: tuple[int, ...]
-    """For each column how many it has; 0: numbers."""
-
-    @property
-    def numbers(self) -> list[int]:
-        """Places of the columns of numbers."""
-        return [place for place, n in enumerate(self.categories) if not n]
-
-    @property
-    def coded(self) -> list[int]:
-        """Places of the columns of categories."""
-        return [place for place, n in enumerate(self.categories) if n]
-
-    @property
-    def n_cells(self) -> int:
-        """Categories of all columns."""
-        return sum(self.categories)
-
-    def names(self, columns: Sequence[str]) -> dict[str, list[str]]:
-        """What is printed beside a column of numbers and a category, by the columns'
-        names.
-        """
-        called = [
-            columns[index] if columns else f"column {index}"
-            for index in range(len(self.categories))
-        ]
-        categories = [
-            f"{called[index]} = {code}"
-            for index in self.coded
-            for code in range(self.categories[index])
-        ]
-        return {
-            "number": [called[index] for index in self.numbers],
-            "category": categories,
-        }
-
-    def require_codes(self, points: Array) -> None:
-        """Refuse rows, (n, n_features) in the units of the data, with a category that
-        there is not.
-        """
-        for place in self.coded:
-            own, n = points[:, place], self.categories[place]
-            if (foreign := own[~np.isin(own, np.arange(n))]).size:
-                told = (
-                    f"X has {foreign[0]:g} in column {place}, whose categories are 0 to"
-                    f" {n - 1}"
-                )
-                raise DataError(f"{told}: code them so, or leave such rows out.")
-
-    def chances(
-        self,
-        cells: Array,
-        smoothing: float,
-    ) -> list[tuple[int, Array]]:
-        """For each column of categories its place and the chance of each category by
-        class, smoothed.
-        """
-        tables = self.smoothed(cells, smoothing)
-        shares = [table / table.sum(axis=1, keepdims=True) for table in tables]
-        return list(zip(self.coded, shares, strict=True))
-
-    def smoothed(
-        self,
-        cells: Array,
-        smoothing: float,
-    ) -> list[Array]:
-        """For each column of categories the rows of each category by class, smoothed."""
-        widths = [self.categories[column] for column in self.coded]
-        ends = np.cumsum(widths)[:-1]
-        return [table + smoothing for table in np.split(cells, ends, axis=1)]
-
-
-def pulled_together(
-    variances: Array,
-    counts: Array,
-    noise: Array,
-) -> tuple[Array, Array]:
-    """Noisy variances of classes, (n_classes, n_columns), each moved to their mean as
-    far as it is noise; what is left.
-
-    The more the noise explains of the differences between classes, the less of them is
-    kept (James and Stein).
-    """
-    weights = np.maximum(counts, 1.0)[:, None]
-    parts = weights / weights.sum()
-    mean = (parts * variances).sum(axis=0)
-    real = np.maximum(
-        (np.square(variances - mean) - np.square(noise)).mean(axis=0), 0.0
-    )
-    kept = real / (real + np.square(noise) + _TINY)
-    left = np.hypot(
-        kept * noise, (1.0 - kept) * np.sqrt(np.square(parts * noise).sum(axis=0))
-    )
-    return mean + kept * (variances - mean), left
-
-
-def likely_variances(noisy: Array, noise: Array) -> Array:
-    """Posterior means of variances: one that noise made negative is not next to none.
-
-    Such a class would take hardly a row, and its neighbours all of them.
-    """
-    from scipy.special import softmax
-
-    some = np.maximum(noise, _TINY)
-    means, logs = [], []
-    for part, expected in _VARIANCES:
-        mean, chance = likely_positive(noisy - np.square(some) / expected, some)
-        means.append(mean)
-        logs.append(
-            math.log(part / expected)
-            + 0.5 * np.square(some / expected)
-            - noisy / expected
-            + chance
-        )
-    return np.asarray((softmax(np.stack(logs), axis=0) * np.stack(means)).sum(axis=0))
-
-
-def _codes(column: Array, n: int) -> Labels:
-    """Categories 0 to n - 1 from the box [-1, 1]: the nearest one."""
-    return np.clip(np.rint((column + 1.0) * ((n - 1) / 2.0)), 0, n - 1).astype(np.int64)
-
-
-def _class_arrays(
-    columns: Columns,
-    points: Array,
-    labels: Labels,
-    n_classes: int,
-) -> list[Array]:
-    """One client's exact part: moments of the numbers, and cells of the categories."""
-    arrays = moments.moment_arrays(points[:, columns.numbers], labels, n_classes)
-    if columns.coded:
-        tables = []
-        for place in columns.coded:
-            n = columns.categories[place]
-            cell = labels * n + _codes(points[:, place], n)
-            tables.append(
-                np.bincount(cell, minlength=n_classes * n).reshape(n_classes, n)
-            )
-        arrays.append(np.concatenate(tables, axis=1).astype(np.float64))
-    return arrays

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms.moments import moment_arrays, read_moments
-from flwr_dpkmeans.algorithms.server_points import in_box
+from flwr_dpkmeans.algorithms.server.box_units import in_box
+from flwr_dpkmeans.algorithms.statistics.moment_sums import moment_arrays, read_moments
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema_widths import widened
 from flwr_dpkmeans.privacy.release import ReleasedSum

@@ -1,0 +1,1 @@
+"""Private statistics that are no clusterings."""
