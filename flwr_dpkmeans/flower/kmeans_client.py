@@ -20,6 +20,7 @@ from flwr_dpkmeans.algorithms.measure.evaluation_result import (
     EvaluationResult,
     read_evaluation,
 )
+from flwr_dpkmeans.algorithms.profile.profile_reading import read_profile
 from flwr_dpkmeans.algorithms.server.box_units import (
     in_box,
     in_callers_units,
