@@ -13,17 +13,6 @@ from typing import TYPE_CHECKING, Any
 from flwr.client import NumPyClient
 from numpy.typing import ArrayLike
 
-from flwr_dpkmeans.algorithms.kmeans_task import CENTRE_DEVIATION
-from flwr_dpkmeans.algorithms.kmeans_task import centre_half_widths
-from flwr_dpkmeans.algorithms.measure.evaluated_state import COST_CURVE
-from flwr_dpkmeans.algorithms.measure.evaluation_result import EvaluationResult
-from flwr_dpkmeans.algorithms.measure.evaluation_result import read_evaluation
-from flwr_dpkmeans.algorithms.profile.profile_reading import read_profile
-from flwr_dpkmeans.algorithms.server.box_units import in_box
-from flwr_dpkmeans.algorithms.server.box_units import in_callers_units
-from flwr_dpkmeans.algorithms.server.box_units import plan_bounds
-from flwr_dpkmeans.data.doubts.doubt import sentences_about
-from flwr_dpkmeans.data.doubts.doubtful_columns import doubts_about_own_table
 from flwr_dpkmeans.data.frame_names import frame_columns, require_names
 from flwr_dpkmeans.data.loading.table import Table
 from flwr_dpkmeans.data.rows import Rows
@@ -368,7 +357,6 @@ class KMeansClient(NumPyClient):
         if isinstance(self.points, Rows):
             logger.info("no local profile is written of a table beyond memory")
             return None
-        from flwr_dpkmeans.results.profile import as_frame
 
         try:
             if self.profile_table is None:
