@@ -357,6 +357,7 @@ class KMeansClient(NumPyClient):
         if isinstance(self.points, Rows):
             logger.info("no local profile is written of a table beyond memory")
             return None
+
         try:
             if self.profile_table is None:
                 return replace(model, schema=None).profile(

@@ -40,7 +40,7 @@ class Result:
 
     arrays: Mapping[str, Array] = field(repr=False)
     """In the units of the data where `Task.result` brings them there
-    (`algorithms.server_points.plan_bounds`).
+    (`algorithms.server.box_units.plan_bounds`).
     """
     errors: Mapping[str, Array] = field(default_factory=dict, repr=False)
     """Of some arrays, how far noise may have moved each entry.
