@@ -49,6 +49,7 @@ class SecureSum(PrivateKMeans, algorithm="array_sum"):
 
     Examples
     --------
+    >>> import numpy as np
     >>> SecureSum(ArrayRecord([np.zeros((2, 3))]), clip=1.0, epsilon=2.0).config.arrays
     (('0', (2, 3)),)
     """
