@@ -29,12 +29,19 @@ _EXPORTS = {
     "estimators.dp_kmeans": "DPKMeans",
     "estimators.federated_kmeans": "FederatedKMeans",
     "flower.kmeans_client": "KMeansClient",
-    "flower.client_app": "client_app secure_aggregation_mod secure_sum_mod",
+    "flower.client_app": "client_app",
+    "flower.mod": "secure_aggregation_mod",
+    "flower.client.wrapped_app": "secure_sum_mod",
     "estimators.federate": "federate",
     "estimators.bayes_classifiers": "DPNaiveBayes FederatedNaiveBayes",
-    "flower.strategy": (
-        "FastLloyd FedDPKMeans GLloyd Lloyd PrivateKMeans ProxyLloyd SecureSum"
-        " ServerKMeansPlusPlus ServerLloyd SpherePacking SuLloyd"
+    "flower.strategy": "PrivateKMeans",
+    "flower.strategies.baseline_lloyd": "Lloyd",
+    "flower.strategies.feddp": "FedDPKMeans",
+    "flower.strategies.noisy_lloyd": "FastLloyd GLloyd SuLloyd",
+    "flower.strategies.proxy_lloyd": "ProxyLloyd",
+    "flower.strategies.secure_sum": "SecureSum",
+    "flower.strategies.server_starts": (
+        "ServerKMeansPlusPlus ServerLloyd SpherePacking"
     ),
     "options": (
         "Auto ClientLevel Cohort Evaluation ExactEvaluation PrivateBounds PrivateCount"

@@ -36,23 +36,23 @@ from flwr_dpkmeans.estimators.bayes_classifiers import (
 from flwr_dpkmeans.estimators.dp_kmeans import DPKMeans as DPKMeans
 from flwr_dpkmeans.estimators.federate import federate as federate
 from flwr_dpkmeans.estimators.federated_kmeans import FederatedKMeans as FederatedKMeans
+from flwr_dpkmeans.flower.client.wrapped_app import secure_sum_mod as secure_sum_mod
 from flwr_dpkmeans.flower.client_app import client_app as client_app
-from flwr_dpkmeans.flower.client_app import (
-    secure_aggregation_mod as secure_aggregation_mod,
-)
-from flwr_dpkmeans.flower.client_app import secure_sum_mod as secure_sum_mod
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient as KMeansClient
-from flwr_dpkmeans.flower.strategy import FastLloyd as FastLloyd
-from flwr_dpkmeans.flower.strategy import FedDPKMeans as FedDPKMeans
-from flwr_dpkmeans.flower.strategy import GLloyd as GLloyd
-from flwr_dpkmeans.flower.strategy import Lloyd as Lloyd
+from flwr_dpkmeans.flower.mod import secure_aggregation_mod as secure_aggregation_mod
+from flwr_dpkmeans.flower.strategies.baseline_lloyd import Lloyd as Lloyd
+from flwr_dpkmeans.flower.strategies.feddp import FedDPKMeans as FedDPKMeans
+from flwr_dpkmeans.flower.strategies.noisy_lloyd import FastLloyd as FastLloyd
+from flwr_dpkmeans.flower.strategies.noisy_lloyd import GLloyd as GLloyd
+from flwr_dpkmeans.flower.strategies.noisy_lloyd import SuLloyd as SuLloyd
+from flwr_dpkmeans.flower.strategies.proxy_lloyd import ProxyLloyd as ProxyLloyd
+from flwr_dpkmeans.flower.strategies.secure_sum import SecureSum as SecureSum
+from flwr_dpkmeans.flower.strategies.server_starts import (
+    ServerKMeansPlusPlus as ServerKMeansPlusPlus,
+)
+from flwr_dpkmeans.flower.strategies.server_starts import ServerLloyd as ServerLloyd
+from flwr_dpkmeans.flower.strategies.server_starts import SpherePacking as SpherePacking
 from flwr_dpkmeans.flower.strategy import PrivateKMeans as PrivateKMeans
-from flwr_dpkmeans.flower.strategy import ProxyLloyd as ProxyLloyd
-from flwr_dpkmeans.flower.strategy import SecureSum as SecureSum
-from flwr_dpkmeans.flower.strategy import ServerKMeansPlusPlus as ServerKMeansPlusPlus
-from flwr_dpkmeans.flower.strategy import ServerLloyd as ServerLloyd
-from flwr_dpkmeans.flower.strategy import SpherePacking as SpherePacking
-from flwr_dpkmeans.flower.strategy import SuLloyd as SuLloyd
 from flwr_dpkmeans.options import Auto as Auto
 from flwr_dpkmeans.options import ClientLevel as ClientLevel
 from flwr_dpkmeans.options import Cohort as Cohort

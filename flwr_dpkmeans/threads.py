@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 _Limit = tuple["LibController", int]
-_ANYWHERE = (
+_CALLS_FOR_ALL_THREADS = (
     "goto_set_num_threads",
     "scipy_goto_set_num_threads",
     "scipy_goto_set_num_threads64_",
@@ -52,17 +52,23 @@ class _Libraries(ContextDecorator):
             has_new_modules = self._look_up()
             # Inside an entry of its own, this thread has nothing to set.
             if not stack or has_new_modules:
-                for library in self._libraries:
-                    n_threads = library.get_num_threads()
-                    if n_threads in (None, 0, 1):
-                        continue
-                    if library.user_api == "openmp":
-                        of_thread.append((library, n_threads))
-                    else:
-                        limit = (library, n_threads)
-                        self._of_process.setdefault(library.filepath, limit)
-                    set_threads(library, 1)
+                of_thread = self._limit_all()
         stack.append(of_thread)
+
+    def _limit_all(self) -> list[_Limit]:
+        """Limit every library to one thread, and return what this thread puts back."""
+        of_thread: list[_Limit] = []
+        for library in self._libraries:
+            n_threads = library.get_num_threads()
+            if n_threads in (None, 0, 1):
+                continue
+            limit = (library, n_threads)
+            if library.user_api == "openmp":
+                of_thread.append(limit)
+            else:
+                self._of_process.setdefault(library.filepath, limit)
+            set_threads(library, 1)
+        return of_thread
 
     def _look_up(self) -> bool:
         """Look for libraries, which takes milliseconds, only after imports.
@@ -96,7 +102,7 @@ def set_threads(library: LibController, n_threads: int) -> None:
     library.set_num_threads(n_threads)
     if library.get_num_threads() == n_threads:
         return
-    for name in _ANYWHERE:
+    for name in _CALLS_FOR_ALL_THREADS:
         if hasattr(library.dynlib, name):
             getattr(library.dynlib, name)(n_threads)
 

@@ -289,18 +289,18 @@ CEILINGS = {
     "imports that point up or sideways": 0,
     "files in the largest circle of imports": 1,
     "tokens a code line, middle file": 6.6,
-    "tokens a code line, densest file": 13.8,
+    "tokens a code line, densest file": 10.2,
     "names that say nothing": 257,
     "root modules besides __init__, __main__": 4,
     "constructor arguments of FederatedKMeans": 15,
     "questions for retry or recover": 1,
     "trust flags outside trust": 1,
     "questions whether a round is preliminary": 0,
-    "base names that files share": 7,
+    "base names that files share": 6,
     "README, words": 700,
     "walrus per 1,000 code lines": 0.9,
     "sequences times bool": 2,
-    "Any": 415,
+    "Any": 410,
     "files with more than 3 public concepts": 16,
     "largest folder": 21,
     "imports of simulations by the package": 0,
@@ -315,7 +315,7 @@ CEILINGS = {
     "functions more complex than 10": 1,
     "functions with more than 8 arguments": 6,
     "summaries of more than one line": 390,
-    "docstrings against numpydoc": 58,
+    "docstrings against numpydoc": 55,
     "what is unsafe in other code": 3,
     "files opened and named without pathlib": 9,
 }
@@ -336,7 +336,7 @@ SETTLED = ("D105", "D205", "D401", "D403", "S101", "S603")
 """Of these families: counted elsewhere, or no law, as pyproject.toml says."""
 PUBLIC_FLOWER = (
     *("flwr.app", "flwr.client", "flwr.clientapp", "flwr.serverapp"),
-    *("flwr.server", "flwr.simulation", "flwr"),
+    *("flwr.server", "flwr.simulation", "flwr", "flwr.serverapp.strategy"),
 )
 """Modules of Flower that its documentation offers to apps."""
 
@@ -492,9 +492,10 @@ def is_private(name: str) -> bool:
     """Whether a name is its module's or class's own.
 
     Those that end with an underscore, as ``__version__`` and IPython's ``_repr_html_``,
-    are protocols.
+    are protocols; ``flower/_private.py`` is what the house calls it.
     """
-    return name.startswith("_") and not name.endswith("_")
+    is_protocol = name.endswith("_") or name == "_private"
+    return name.startswith("_") and not is_protocol
 
 
 def private_reaches() -> int:

@@ -1,60 +1,31 @@
 """Algorithms: each is one file with its options, its rounds and its task.
 
-Importing this room registers them all.
+Importing this room offers them all by name. A file is imported when a run names its
+task, so that a node executes no other.
 """
 
 from __future__ import annotations
 
-from flwr_dpkmeans.algorithms.feddp.choose_k import FedDPChooseKTask
-from flwr_dpkmeans.algorithms.feddp.feddp_kmeans import FedDPKMeansTask
-from flwr_dpkmeans.algorithms.feddp.packed_start import SpherePackingTask
-from flwr_dpkmeans.algorithms.feddp.public_start import ServerKMeansPlusPlusTask
-from flwr_dpkmeans.algorithms.feddp.server_lloyd import ServerLloydTask
-from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask
-from flwr_dpkmeans.algorithms.lloyd_family.absolute_sums import LloydTask
-from flwr_dpkmeans.algorithms.lloyd_family.fastlloyd import FastLloydTask
-from flwr_dpkmeans.algorithms.lloyd_family.glloyd import GLloydTask
-from flwr_dpkmeans.algorithms.lloyd_family.sulloyd import SuLloydTask
-from flwr_dpkmeans.algorithms.one_place.not_federated import (
-    NOT_FEDERATED,
-    algorithm_entry,
-)
-from flwr_dpkmeans.algorithms.proxy.proxy_lloyd import ProxyLloydTask
-from flwr_dpkmeans.algorithms.statistics.array_sum import ArraySumTask
-from flwr_dpkmeans.algorithms.statistics.exact_array_sum import ExactArraySumTask
-from flwr_dpkmeans.algorithms.statistics.histograms_task import HistogramsTask
-from flwr_dpkmeans.algorithms.statistics.moments_task import MomentsTask
-from flwr_dpkmeans.algorithms.statistics.naive_bayes import NaiveBayesTask
-from flwr_dpkmeans.algorithms.statistics.radii_task import RadiiTask
-from flwr_dpkmeans.sums.public_facts import ServerData
-from flwr_dpkmeans.sums.task import TASKS, Task, register
+from flwr_dpkmeans.sums.task import TASKS
 
-__all__ = ["NOT_FEDERATED", "ServerData", "algorithm_entry", "clusterings"]
-
-_OWN: tuple[type[Task], ...] = (
-    *(ProxyLloydTask, FastLloydTask, GLloydTask, SuLloydTask, LloydTask),
-    *(
-        FedDPKMeansTask,
-        FedDPChooseKTask,
-        ServerKMeansPlusPlusTask,
-        ServerLloydTask,
-        SpherePackingTask,
-    ),
-    *(
-        NaiveBayesTask,
-        MomentsTask,
-        HistogramsTask,
-        RadiiTask,
-        ArraySumTask,
-        ExactArraySumTask,
-    ),
-)
-for _kind in _OWN:
-    register(_kind)
-
-
-def clusterings() -> dict[str, type[Task]]:
-    """Every clustering that a federation can run, those of other packages included, by
-    name.
-    """
-    return {name: kind for name, kind in TASKS.items() if issubclass(kind, KMeansTask)}
+_TASKS = {
+    "proxy_lloyd": "proxy.proxy_lloyd:ProxyLloydTask",
+    "fastlloyd": "lloyd_family.fastlloyd:FastLloydTask",
+    "glloyd": "lloyd_family.glloyd:GLloydTask",
+    "sulloyd": "lloyd_family.sulloyd:SuLloydTask",
+    "lloyd": "lloyd_family.absolute_sums:LloydTask",
+    "feddp_kmeans": "feddp.feddp_kmeans:FedDPKMeansTask",
+    "feddp_choose_k": "feddp.choose_k:FedDPChooseKTask",
+    "server_kmeans++": "feddp.public_start:ServerKMeansPlusPlusTask",
+    "server_lloyd": "feddp.server_lloyd:ServerLloydTask",
+    "sphere_packing": "feddp.packed_start:SpherePackingTask",
+    "naive_bayes": "statistics.naive_bayes:NaiveBayesTask",
+    "moments": "statistics.moments_task:MomentsTask",
+    "histograms": "statistics.histograms_task:HistogramsTask",
+    "radii": "statistics.radii_task:RadiiTask",
+    "array_sum": "statistics.array_sum:ArraySumTask",
+    "exact_array_sum": "statistics.exact_array_sum:ExactArraySumTask",
+}
+"""File and class of each task."""
+for _name, _place in _TASKS.items():
+    TASKS.offer(_name, f"{__name__}.{_place}")

@@ -20,7 +20,7 @@ from flwr_dpkmeans.data.files.text.encoded_text import text_chunks
 from flwr_dpkmeans.data.files.text.tally import Tally
 from flwr_dpkmeans.data.tables import require_rows
 from flwr_dpkmeans.errors import DataError
-from flwr_dpkmeans.flower.server_app import run_keys
+from flwr_dpkmeans.flower.run_keys import run_keys
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.results.whole_files import write_whole

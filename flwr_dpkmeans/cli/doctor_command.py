@@ -19,7 +19,7 @@ from flwr_dpkmeans.deploy.findings import (
     Finding,
     NoteError,
     Verdict,
-    found,
+    finding_of,
     require_free,
     require_room,
     require_writable,
@@ -61,7 +61,7 @@ def findings() -> Iterator[Finding]:
         "processors": _processors,
     }
     for item, look in looks.items():
-        yield found(item, look)
+        yield finding_of(item, look)
 
 
 def _package() -> str:

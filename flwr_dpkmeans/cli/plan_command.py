@@ -23,13 +23,14 @@ from flwr_dpkmeans.cli.plan_options import (
 )
 from flwr_dpkmeans.data.bounds.stated_bounds import read_ranges
 from flwr_dpkmeans.data.own_table import open_table
-from flwr_dpkmeans.data.schema import Schema, schema_of
+from flwr_dpkmeans.data.schema import Schema
+from flwr_dpkmeans.data.schema_source import schema_of
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, listed
 from flwr_dpkmeans.options import option_defaults
 from flwr_dpkmeans.planner.forecast import Forecast, make_forecast
 from flwr_dpkmeans.planner.present import described
 from flwr_dpkmeans.planner.request import PlanningRequest
-from flwr_dpkmeans.results.page import MARKDOWN
+from flwr_dpkmeans.results.rendering import MARKDOWN
 from flwr_dpkmeans.results.whole_files import write_whole
 
 
@@ -78,8 +79,8 @@ def request_of(options: PlanOptions) -> PlanningRequest:
         values |= _read_shape(options, options.like)
     if options.quick:
         values["seeds"] = min(options.seeds, QUICK_SEEDS)
-    asked = [field.name for field in fields(PlanningRequest) if field.init]
-    shape = {name: values[name] for name in asked if name in values}
+    field_names = [field.name for field in fields(PlanningRequest) if field.init]
+    shape = {name: values[name] for name in field_names if name in values}
     others = {*option_defaults(), "bounds_domain"} - {*shape, "algorithm"}
     run_options = {name: value for name, value in values.items() if name in others}
     algorithms = tuple(options.algorithm)

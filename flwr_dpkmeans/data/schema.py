@@ -11,11 +11,10 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, field_validator, model_validator
 
-from flwr_dpkmeans.data.bounds.stated_bounds import read_ranges
 from flwr_dpkmeans.data.columns.column import Column
 from flwr_dpkmeans.data.columns.column_kind import Kind, Transform
 from flwr_dpkmeans.data.columns.dates import days_of, iso_date
@@ -42,9 +40,11 @@ from flwr_dpkmeans.data.files.open_table import ColumnUse
 from flwr_dpkmeans.data.files.raw_table import RawTable, source_name
 from flwr_dpkmeans.data.files.reader import open_table
 from flwr_dpkmeans.data.points import Bounds
+from flwr_dpkmeans.data.said_once import say_once
+from flwr_dpkmeans.data.schema_toml import read_toml
+from flwr_dpkmeans.data.schema_widths import widened
 from flwr_dpkmeans.data.validated import validate_points
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
-from flwr_dpkmeans.log import placed_logger
 
 __all__ = [
     "MOST_OUTSIDE",
@@ -60,17 +60,20 @@ __all__ = [
     "added",
     "days_of",
     "iso_date",
-    "say_once",
-    "schema_of",
-    "widened",
 ]
 
-_logger = placed_logger("flwr_dpkmeans.data")
+
 _MOST_CLIPPED = 0.01
 """Part of a column's cells above which its owner is warned of clipped ones."""
+
+
 _MANY = 0.1
 """Part of a table's rows above which missing cells are a warning."""
+
+
 _USUAL_GAP_SHARE = 0.02
+
+
 _ONE_HOT_UNIT = 2.0
 """Half of a number's scale: two one-hot rows differ by sqrt(2), and are so 1/sqrt(2) of
 a full range apart.
@@ -278,7 +281,7 @@ class Schema(Stated):
     def load(cls, path: str | Path) -> Schema:
         """Read a TOML file; a ConfigurationError has its path."""
         try:
-            return cls(**_read_toml(path))
+            return cls(**read_toml(path))
         except OSError as error:
             raise ConfigurationError(
                 f"the schema {path}: cannot be read ({error.strerror}): correct its"
@@ -654,15 +657,6 @@ class Schema(Stated):
         }
 
 
-@lru_cache(maxsize=64)
-def say_once(level: int, sentence: str) -> None:
-    """Say once in a process what costs columns or rows.
-
-    A client loads its table again for every message.
-    """
-    _logger.log(level, "%s", sentence)
-
-
 def _say_gaps(
     table: str,
     n_rows: int,
@@ -698,44 +692,3 @@ def _say_gaps(
 def _widths_and_weights(columns: Sequence[Column]) -> list[tuple[int, float]]:
     """How many features each column has, and its weight."""
     return [(len(column.features), column.weight) for column in columns]
-
-
-def widened(
-    columns: Sequence[tuple[int, float]],
-    stated: Bounds,
-    units: Sequence[float],
-) -> Bounds:
-    """Widen bounds around their middles until all columns have one scale.
-
-    Lengths are then in each column's unit times weight. `columns` says how many
-    features each has, which have one range, and its weight.
-    """
-    sizes, weights = zip(*columns, strict=True)
-    first = np.cumsum((0, *sizes[:-1]))
-    low = np.array(stated.lower)[first]
-    high = np.array(stated.upper)[first]
-    width = high - low
-    per_unit = np.array(weights) / np.array(units)
-    more = (width * per_unit).max() / per_unit - width
-    more = np.where(more > 1e-12 * width, more / 2.0, 0.0)
-    lower = np.repeat(low - more, sizes).tolist()
-    upper = np.repeat(high + more, sizes).tolist()
-    return Bounds(tuple(lower), tuple(upper))
-
-
-def schema_of(value: Any) -> Schema | None:
-    """A schema, or a file of one, where bounds may stand; None for other bounds."""
-    if isinstance(value, Schema):
-        return value
-    if not isinstance(value, str | Path) or Path(value).suffix.lower() != ".toml":
-        return None
-    try:
-        is_schema = "columns" in _read_toml(value)
-    except (OSError, ValueError):
-        read_ranges(value)  # has a sentence
-        return None
-    return Schema.load(value) if is_schema else None
-
-
-def _read_toml(path: str | Path) -> dict[str, Any]:
-    return tomllib.loads(Path(path).expanduser().read_text(encoding="utf-8-sig"))

@@ -32,7 +32,7 @@ from flwr_dpkmeans.data.files.reader import open_table
 from flwr_dpkmeans.data.files.split_column import values_of
 from flwr_dpkmeans.data.frame_names import require_names
 from flwr_dpkmeans.data.loading.table import Table
-from flwr_dpkmeans.data.schema import say_once
+from flwr_dpkmeans.data.said_once import say_once
 from flwr_dpkmeans.data.store import Store
 from flwr_dpkmeans.errors import DataError
 

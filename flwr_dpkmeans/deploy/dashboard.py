@@ -40,12 +40,13 @@ from flwr_dpkmeans.deploy.node_options import NodeOptions
 from flwr_dpkmeans.deploy.owner_commands import owner_sees
 from flwr_dpkmeans.deploy.run_folders import read_progress, runs_below
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
-from flwr_dpkmeans.flower.progress import Notice, Outcome, RunProgress
+from flwr_dpkmeans.flower.round_trip import Notice
+from flwr_dpkmeans.flower.run_progress import Outcome, RunProgress
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.node.identity import write_new
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.privacy.provenance import utc_now
-from flwr_dpkmeans.results.page import HTML, rendered
+from flwr_dpkmeans.results.rendering import HTML, rendered
 from flwr_dpkmeans.results.writer import PAGE_FILE
 
 _logger = placed_logger(__name__)
@@ -296,7 +297,10 @@ def server_metrics(folder: Path) -> Iterator[Metric]:
         silent,
     )
     events = (
-        (one.event, 1) for run in runs for one in run.notices if one.event in _EVENTS
+        (notice.event, 1)
+        for run in runs
+        for notice in run.notices
+        if notice.event in _EVENTS
     )
     yield _summed(
         counter,
@@ -359,7 +363,7 @@ def node_page(place: Path) -> str:
         key=lambda path: path.stat().st_mtime,
         reverse=True,
     )
-    known = {
+    details = {
         "policy": ClientPolicy.from_toml(options.policy, base=DEPLOYED),
         "options": options,
         "pages": pages,
@@ -369,7 +373,7 @@ def node_page(place: Path) -> str:
         "own.j2",
         HTML,
         **owner_sees(options),
-        **known,
+        **details,
         **now,
     )
 
@@ -384,10 +388,14 @@ def node_metrics(place: Path) -> Iterator[Metric]:
         "Epsilon, by data set and unit of privacy",
         labels=labels,
     )
-    for one in seen["epsilon"]:
+    for amount in seen["epsilon"]:
         for state in ("spent", "left"):
-            if one[state] is not None:  # what is left by a damaged ledger nobody knows
-                family.add_metric([one["data set"], one["unit"], state], one[state])
+            if (
+                amount[state] is not None
+            ):  # what is left by a damaged ledger nobody knows
+                family.add_metric(
+                    [amount["data set"], amount["unit"], state], amount[state]
+                )
     yield family
     message = LastMessage.of(options.home)
     times = (("received", message.received), ("answered", message.answered))

@@ -109,7 +109,7 @@ class NoteError(Exception):
     """Not wrong, but the operator should know."""
 
 
-def found(item: str, look: Callable[[], str]) -> Finding:
+def finding_of(item: str, look: Callable[[], str]) -> Finding:
     """The result of one look.
 
     An exception's text is for the operator, who may read all of the files.
@@ -199,18 +199,18 @@ def flower_environment() -> dict[str, str]:
     """The own environment without Python's variables, for a program of Flower's that
     reports nothing.
     """
-    own = {
+    environment = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith("PYTHON")
     }
-    own |= {
+    environment |= {
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "PYTHONUNBUFFERED": "1",
     }
-    own.setdefault("FLWR_SUPEREXEC_TASK_POLL_INTERVAL", "0.2")
-    return own
+    environment.setdefault("FLWR_SUPEREXEC_TASK_POLL_INTERVAL", "0.2")
+    return environment
 
 
 def leave_no_core() -> None:
@@ -245,15 +245,15 @@ def require_unchangeable(path: Path) -> None:
     if path.is_symlink():
         require_unchangeable(path.parent / path.readlink())
     for place in dict.fromkeys((path.absolute(), path.resolve())):
-        for one in (place, *place.parents):
-            facts, near = one.stat(), one in (place, place.parent)
+        for part in (place, *place.parents):
+            facts, near = part.stat(), part in (place, place.parent)
             # Farther up, a group's folder is common; a folder that everybody may write
             # to can be moved away.
             writers = stat.S_IWOTH | (stat.S_IWGRP if near else 0)
             written = facts.st_mode & writers and not facts.st_mode & stat.S_ISVTX
             if written or (near and facts.st_uid not in (0, os.geteuid())):
                 raise ConfigurationError(
-                    f"{one} may be changed by others: chown it to root, or chmod"
+                    f"{part} may be changed by others: chown it to root, or chmod"
                     " go-w it."
                 )
 
@@ -340,11 +340,11 @@ def require_proposed(app: Path, invitation: Path) -> str:
 
     Nodes would refuse it only after a while.
     """
-    proposed, own = Invitation.from_toml(invitation).app, app_hash(app)
-    if own != proposed:
+    proposed, digest = Invitation.from_toml(invitation).app, app_hash(app)
+    if digest != proposed:
         raise ConfigurationError(
-            f"{app} has the hash {own}, but the invitation proposes {proposed}: run"
+            f"{app} has the hash {digest}, but the invitation proposes {proposed}: run"
             " that version, or have every party approve the new one and write its hash"
             " into the invitation."
         )
-    return f"{app} is the app of the invitation, {own}"
+    return f"{app} is the app of the invitation, {digest}"

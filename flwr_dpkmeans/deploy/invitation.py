@@ -46,8 +46,10 @@ def _node_key(line: str) -> str:
 
 def plain_certificates(text: str) -> str:
     """One certificate or more, without what may stand between them."""
-    found = x509.load_pem_x509_certificates(text.encode())
-    return "".join(one.public_bytes(Encoding.PEM).decode() for one in found)
+    certificates = x509.load_pem_x509_certificates(text.encode())
+    return "".join(
+        certificate.public_bytes(Encoding.PEM).decode() for certificate in certificates
+    )
 
 
 Name = Annotated[str, Field(pattern="^[A-Za-z0-9][A-Za-z0-9_-]{0,59}$")]

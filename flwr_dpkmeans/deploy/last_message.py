@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from flwr_dpkmeans.deploy.guard.app_program import ANSWERED, RECEIVED
-from flwr_dpkmeans.flower.progress import Outcome, RunProgress
+from flwr_dpkmeans.flower.run_progress import Outcome, RunProgress
 
 LONGEST_ANSWER = 600.0
 """Seconds, as long as a server waits unless it says otherwise.

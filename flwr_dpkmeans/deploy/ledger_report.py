@@ -41,18 +41,20 @@ def inspect_ledger(path: str | Path) -> LedgerReport:
 
     An unfinished last line is none.
     """
-    given, place = Path(path), Path(os.path.realpath(path))
+    stated_path, place = Path(path), Path(os.path.realpath(path))
     if not (place.exists() or head_path(place).exists()):
         return LedgerReport((f"the ledger {path} does not exist: correct its path.",))
     try:
-        with file_errors(given):
+        with file_errors(stated_path):
             raw, head_file = read_both(place)
     except BudgetError as error:
         return LedgerReport((str(error),))
     complete, chain = complete_lines(raw), Chain()
-    problems = [damage(given, *flaw) for flaw in chain.read(complete)]
+    problems = [damage(stated_path, *flaw) for flaw in chain.read(complete)]
     is_acceptable = not problems
-    unlike = mismatch(given, chain.checksums, head_file) if is_acceptable else None
+    unlike = (
+        mismatch(stated_path, chain.checksums, head_file) if is_acceptable else None
+    )
     if unlike is not None:
         problems.append(unlike)
     torn_bytes = max(0, len(raw) - len(complete))

@@ -36,7 +36,7 @@ from flwr_dpkmeans.deploy.findings import (
     Finding,
     NoteError,
     app_hash,
-    found,
+    finding_of,
     is_this_machine,
     require_days,
     require_free,
@@ -54,7 +54,8 @@ from flwr_dpkmeans.deploy.node_options import Isolation, NodeOptions
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, PeerError, listed
 from flwr_dpkmeans.flower import _private
 from flwr_dpkmeans.flower.row_cluster import ClusterClient, summed_elsewhere
-from flwr_dpkmeans.flower.server_app import run_keys, strategy_from_run_config
+from flwr_dpkmeans.flower.run_config import strategy_from_run_config
+from flwr_dpkmeans.flower.run_keys import run_keys
 from flwr_dpkmeans.log import LogOptions
 from flwr_dpkmeans.node.guard import NodeGuard
 from flwr_dpkmeans.node.identity import Identity
@@ -163,7 +164,9 @@ def ask(options: NodeOptions) -> Answer:
     return Answer(
         knows_key,
         max(0.0, before - sent - _DATE_SECONDS) + min(0.0, after - sent),
-        tuple(datetime.datetime.fromtimestamp(one, datetime.UTC) for one in times),
+        tuple(
+            datetime.datetime.fromtimestamp(seconds, datetime.UTC) for seconds in times
+        ),
     )
 
 
@@ -191,10 +194,10 @@ def running(options: NodeOptions) -> int | None:
     """The process of this node's SuperNode, by the key and the port on its command
     line, where Linux tells.
     """
-    own = {b"--port", str(options.port).encode(), os.fsencode(options.key or "")}
+    words = {b"--port", str(options.port).encode(), os.fsencode(options.key or "")}
     for place in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):  # it ends at this moment
-            if own <= set(place.read_bytes().split(b"\0")):
+            if words <= set(place.read_bytes().split(b"\0")):
                 return int(place.parent.name)
     return None
 
@@ -245,7 +248,7 @@ def check(
             "disk",
             "user",
         ]
-    return [found(item, getattr(looks, f"_{item}")) for item in items]
+    return [finding_of(item, getattr(looks, f"_{item}")) for item in items]
 
 
 @dataclass(frozen=True)
@@ -270,9 +273,9 @@ class NodeCheck:
                 "allowed-apps still has the example's zeros: put the hash of a reviewed"
                 " app there."
             )
-        own = app_hash(self.options.app) if self.options.app else ""
+        digest_of_copy = app_hash(self.options.app) if self.options.app else ""
         for whose, digest in (
-            ("the own copy", own),
+            ("the own copy", digest_of_copy),
             ("the invitation's app", invitation.app if invitation else ""),
         ):
             if digest and digest not in allowed:
@@ -314,10 +317,10 @@ class NodeCheck:
         """
         options, invited = self.options, self.invitation
         # None: those of the system.
-        known = options.root_certificates and options.root_certificates.read_text()
+        authority = options.root_certificates and options.root_certificates.read_text()
         with suppress(ValueError):
-            known = known and plain_certificates(known)
-        if invited and (options.superlink, known or invited.certificate) != (
+            authority = authority and plain_certificates(authority)
+        if invited and (options.superlink, authority or invited.certificate) != (
             invited.superlink,
             invited.certificate,
         ):
@@ -346,13 +349,13 @@ class NodeCheck:
             )
         if options.root_certificates:
             require_unchangeable(options.root_certificates)
-            for known in x509.load_pem_x509_certificates(
+            for certificate in x509.load_pem_x509_certificates(
                 options.root_certificates.read_bytes()
             ):
                 require_days(
                     str(options.root_certificates),
-                    known.not_valid_before_utc,
-                    known.not_valid_after_utc,
+                    certificate.not_valid_before_utc,
+                    certificate.not_valid_after_utc,
                 )
         if not options.key:
             raise NoteError(
@@ -364,7 +367,7 @@ class NodeCheck:
         return f"TLS to {options.superlink}, authenticated by {options.key}"
 
     @cached_property
-    def _asked(self) -> Answer | Exception:
+    def _answer_or_error(self) -> Answer | Exception:
         try:
             return ask(self.options)
         except (
@@ -377,9 +380,9 @@ class NodeCheck:
     @property
     def answer(self) -> Answer:
         """What the SuperLink says."""
-        if isinstance(self._asked, Exception):
-            raise self._asked
-        return self._asked
+        if isinstance(self._answer_or_error, Exception):
+            raise self._answer_or_error
+        return self._answer_or_error
 
     def _superlink(self) -> str:
         address, key, answer = self.options.superlink, self.options.key, self.answer
@@ -448,7 +451,7 @@ class NodeCheck:
         rules, schema = self.rules, self.schema
         rules.require_complete()
         rules.check_columns(
-            [name for one in schema.columns for name in one.features]
+            [name for column in schema.columns for name in column.features]
             if schema
             else self.options.columns
         )
@@ -468,7 +471,7 @@ class NodeCheck:
         """Whether the own key, the invitation and the policy say the same of this party
         and of the others.
         """
-        own, policy = (
+        own_key, policy = (
             Identity.load(self.options.identity).public_key.hex(),
             self.options.policy,
         )
@@ -477,33 +480,35 @@ class NodeCheck:
             {name or key: key for name, key in pins},
             self.invitation.pins if self.invitation else {},
         )
-        told = {
-            "its key file": {self.options.name: own},
+        keys_by_source = {
+            "its key file": {self.options.name: own_key},
             "the invitation": invited,
             str(policy): pinned,
         }
-        for (one, first), (two, second) in itertools.combinations(told.items(), 2):
+        for (first_source, first), (second_source, second) in itertools.combinations(
+            keys_by_source.items(), 2
+        ):
             for name in [
                 name for name in first if first[name] != second.get(name, first[name])
             ]:
                 raise ConfigurationError(
-                    f"{name} has the identity {first[name]} by {one}, but"
-                    f" {second[name]} by {two}: ask its owner by telephone which one"
+                    f"{name} has the identity {first[name]} by {first_source}, but"
+                    f" {second[name]} by {second_source}: ask its owner by telephone which one"
                     " holds, and correct the other."
                 )
         if not pins:
             raise NoteError(
-                f"public key {own}; the policy pins nobody, so a server may invent"
+                f"public key {own_key}; the policy pins nobody, so a server may invent"
                 " parties: see node pin"
             )
         if lacking := [
-            key for key in {own, *invited.values()} if key not in pinned.values()
+            key for key in {own_key, *invited.values()} if key not in pinned.values()
         ]:
             raise ConfigurationError(
                 f"{policy} does not pin {listed(lacking)}: add the parties' lines to"
                 " [pinned-peers], or have those who left taken out of the invitation."
             )
-        return f"public key {own}; pinned: {listed(pinned)}"
+        return f"public key {own_key}; pinned: {listed(pinned)}"
 
     def _run(self) -> str:
         """Whether the expected run would be let through.
@@ -578,13 +583,13 @@ class NodeCheck:
         says = "; ".join(
             f"epsilon {epsilon:g} per {unit}" for unit, epsilon in spent.items()
         )
-        known = {entry.run_id.partition("/")[0] for entry in ledger.entries()}
+        charged_runs = {entry.run_id.partition("/")[0] for entry in ledger.entries()}
         if lacking := sorted(
             {
                 place.name.removeprefix("run-")
                 for place in self.options.output.glob("run-*")
             }
-            - known
+            - charged_runs
         ):
             raise NoteError(
                 f"{path} lacks {len(lacking)} run(s) that {self.options.output} has"

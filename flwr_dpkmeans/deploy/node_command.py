@@ -44,7 +44,7 @@ from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower._private import CLIENT_APP
 from flwr_dpkmeans.node.identity import write_new
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
-from flwr_dpkmeans.results.page import CONSOLE, rendered
+from flwr_dpkmeans.results.rendering import CONSOLE, rendered
 
 SUPERNODE = (
     sys.executable,
@@ -194,11 +194,11 @@ def _node(
 
 def _wait(options: NodeOptions, *, apps: bool) -> None:
     """Wait until nothing is missing, and say what for whenever that changes."""
-    told = ""
+    last_printed = ""
     while what := missing_for_start(options, apps=apps):
-        if what != told:
+        if what != last_printed:
             print(f"waiting for {what}", file=sys.stderr, flush=True)
-        told = what
+        last_printed = what
         time.sleep(1.0)
 
 
@@ -360,14 +360,14 @@ def apps_command(options: NodeOptions) -> list[str]:
 
 def _environment(options: NodeOptions, *, apps: bool) -> Mapping[str, str]:
     """Variables of Flower's programs, which find guarded programs only."""
-    own = flower_environment()
+    environment = flower_environment()
     if options.isolation is Isolation.PROCESS and not apps:
-        return own | {"PATH": os.devnull}  # this half starts nothing
+        return environment | {"PATH": os.devnull}  # this half starts nothing
     options.home.mkdir(mode=0o700, parents=True, exist_ok=True)
     require_private(options.home)
     forget(options.home)
     return (
-        own
+        environment
         | {"FLWR_HOME": str(options.home)}
         | guarded_environment(options.home, frozenset(options.allowed_apps))
     )

@@ -52,8 +52,8 @@ def located_source(source: str, folder: Path) -> str:
 
     SQLite by itself looks in the folder that a program was started in.
     """
-    if found := _SQLITE.fullmatch(source):
-        return found[1] + os.path.abspath(folder / found[2]) + found[3]
+    if match := _SQLITE.fullmatch(source):
+        return match[1] + os.path.abspath(folder / match[2]) + match[3]
     return source if "://" in source else os.path.abspath(folder / source)
 
 
@@ -292,10 +292,10 @@ class NodeOptions(SettingsFile):
 
         Also that of an SQLite database.
         """
-        found = _SQLITE.fullmatch(self.data_path)
+        match = _SQLITE.fullmatch(self.data_path)
         return (
-            Path(found[2] if found else self.data_path)
-            if found or "://" not in self.data_path
+            Path(match[2] if match else self.data_path)
+            if match or "://" not in self.data_path
             else None
         )
 
@@ -307,7 +307,7 @@ class NodeOptions(SettingsFile):
     @property
     def node_config(self) -> Mapping[str, str | bool]:
         """What the app is told of this node (Flower's ``--node-config``)."""
-        told = self.model_dump(
+        config = self.model_dump(
             mode="json",
             by_alias=True,
             include={*_NODE_CONFIG},
@@ -317,10 +317,10 @@ class NodeOptions(SettingsFile):
             ("columns", self.columns),
             ("profile-columns", self.profile_columns),
         ):
-            told |= {key: _separated(names)} if names else {}
+            config |= {key: _separated(names)} if names else {}
         if self.file:
-            told["file"] = json.dumps(self.dialect.stated())
-        return told if self.header else told | {"header": "no"}
+            config["file"] = json.dumps(self.dialect.stated())
+        return config if self.header else config | {"header": "no"}
 
 
 _NODE_CONFIG = (

@@ -195,21 +195,21 @@ def _settings(new_node: NewNode, invitation: Invitation) -> dict[str, Any]:
     table = open_table(new_node.data, new_node.dialect, query=new_node.query)
     # Without names of its own a table has made-up ones, which must be those of all of
     # its columns.
-    held = [
-        one.name
-        for one in table.columns
-        if not table.named or np.isfinite(one.numbers()).any()
+    numeric = [
+        column.name
+        for column in table.columns
+        if not table.named or np.isfinite(column.numbers()).any()
     ]
-    if not held:
+    if not numeric:
         raise ConfigurationError(
             f"no column of {table} holds numbers, as where they are written 3,5 and not"
             " 3.5: mend it, or add --schema."
         )
     print(
-        f"clustered are {listed(held)}, since nothing else is said: --columns or"
+        f"clustered are {listed(numeric)}, since nothing else is said: --columns or"
         " --schema say it"
     )
-    settings["columns"] = held
+    settings["columns"] = numeric
     return settings | ({} if table.named else {"header": False})
 
 
@@ -279,9 +279,9 @@ def pin(options: NodeOptions) -> list[str]:
         with options.policy.open("a", encoding="utf-8") as file:
             file.write("\n".join(["", "[pinned-peers]", *lines, ""]))
     NodeCheck(options.policy, options)._identity()
-    said = [f"{name}  {identity}" for name, identity in invitation.pins.items()]
+    identities = [f"{name}  {identity}" for name, identity in invitation.pins.items()]
     return [
-        *said,
+        *identities,
         (
             "compare by telephone, on each party's machine the same:"
             f" {invitation.fingerprint}"

@@ -223,40 +223,44 @@ def _tell_columns(schema: Schema, seen: Sequence[Seen]) -> int:
         *_ENDS,
     )
     table, problems = Table(*heads), list[str]()
-    for column, one in zip(schema.columns, seen, strict=True):
+    for column, seen_column in zip(schema.columns, seen, strict=True):
         counts = [
-            _with_share(n, one.n_rows)
-            for n in (one.n_missing, one.n_unknown, one.n_outside)
+            _with_share(n, seen_column.n_rows)
+            for n in (
+                seen_column.n_missing,
+                seen_column.n_unknown,
+                seen_column.n_outside,
+            )
         ]
-        cells = [str(one.n_read), *counts, *_ends(column, one.spread)]
-        table.add_row(Text(printable(one.name)), column.kind.value, *cells)
+        cells = [str(seen_column.n_read), *counts, *_ends(column, seen_column.spread)]
+        table.add_row(Text(printable(seen_column.name)), column.kind.value, *cells)
         values = [str(value) for value in column.values] + [
             text for text, _ in column.map
         ]
         meant = [
             f"{cell!r} ({nearest(cell, values).rstrip('.')})" if values else repr(cell)
-            for cell in one.spellings
+            for cell in seen_column.spellings
         ]
-        if one.n_unknown:
+        if seen_column.n_unknown:
             problems.append(
-                f"{one.name!r} may not hold {listed(meant)}: {_MENDS[column.kind]}"
+                f"{seen_column.name!r} may not hold {listed(meant)}: {_MENDS[column.kind]}"
             )
-        if one.looks_foreign:
+        if seen_column.looks_foreign:
             ends = column.bounds or column.limits
             problems.append(
-                f"over {MOST_OUTSIDE:.0%} of {one.name!r} lie outside {ends}: another"
+                f"over {MOST_OUTSIDE:.0%} of {seen_column.name!r} lie outside {ends}: another"
                 " unit?"
             )
-        if not one.n_read:
+        if not seen_column.n_read:
             has_commas = any(
-                cell.replace(",", "").isdecimal() for cell in one.spellings
+                cell.replace(",", "").isdecimal() for cell in seen_column.spellings
             )
             commas = (
                 ": state decimal = ','"
                 if column.kind is Kind.NUMBER and has_commas
                 else ""
             )
-            problems.append(f"not one cell of {one.name!r} can be read{commas}")
+            problems.append(f"not one cell of {seen_column.name!r} can be read{commas}")
     _print(table)
     for problem in problems:
         print(printable(problem))
@@ -311,7 +315,7 @@ def owner_sees(options: NodeOptions) -> dict[str, Any]:
         ClientPolicy.from_toml(options.policy, base=DEPLOYED),
         inspect_ledger(options.ledger),
     )
-    given, name, alerts = (
+    runs, name, alerts = (
         list(_runs(report)),
         options.data_name,
         options.home / "alerts.log",
@@ -319,7 +323,7 @@ def owner_sees(options: NodeOptions) -> dict[str, Any]:
     place, left = options.ledger.resolve(), []
     # Without a folder, or with a head that is left, something is gone.
     is_new = place.parent.is_dir() and not (place.exists() or head_path(place).exists())
-    charged = [run["unit"] for run in given if run["data set"] == name]
+    charged = [run["unit"] for run in runs if run["data set"] == name]
     problems = [] if is_new else list(report.problems)
     message = LastMessage.of(options.home)
     last = {
@@ -332,7 +336,7 @@ def owner_sees(options: NodeOptions) -> dict[str, Any]:
     ):
         spent = math.fsum(
             run["epsilon"]
-            for run in given
+            for run in runs
             if (run["data set"], run["unit"]) == (name, unit)
         )
         most = policy.max_epsilon_total
@@ -351,7 +355,7 @@ def owner_sees(options: NodeOptions) -> dict[str, Any]:
         "name": options.name,
         "pinned": dict(policy.pinned_peers or ()),
         "epsilon": left,
-        "given": given,
+        "given": runs,
         "asked": list(_logged(options.log_file)),
         "last": last,
         "alerts": (
@@ -377,15 +381,15 @@ def _logged(path: Path | None) -> Iterator[dict[str, str]]:
     for line in (
         path.read_text(errors="replace").splitlines() if path and path.exists() else ()
     ):
-        said = found.groupdict() if (found := _LINE.match(line)) else {}
+        words = match.groupdict() if (match := _LINE.match(line)) else {}
         if line.startswith("{"):
             with contextlib.suppress(ValueError):
                 # A full disk, or a kill, cuts a line off.
-                said = json.loads(line)
-        if {"time", "run", "message"} <= said.keys() and _ON_PLANS.match(
-            str(said["message"])
+                words = json.loads(line)
+        if {"time", "run", "message"} <= words.keys() and _ON_PLANS.match(
+            str(words["message"])
         ):
-            yield {key: str(said[key]) for key in ("time", "run", "message")}
+            yield {key: str(words[key]) for key in ("time", "run", "message")}
 
 
 def _print_table(report: LedgerReport) -> None:
@@ -407,7 +411,8 @@ def _print_table(report: LedgerReport) -> None:
             overflow="fold",
         )
     first = {
-        (one.data_id, one.unit, one.run_id): one for one in reversed(report.entries)
+        (entry.data_id, entry.unit, entry.run_id): entry
+        for entry in reversed(report.entries)
     }
     for (name, unit), group in itertools.groupby(
         _runs(report), lambda run: (run["data set"], run["unit"])

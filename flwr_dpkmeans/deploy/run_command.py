@@ -45,7 +45,7 @@ from flwr_dpkmeans.flower._private import (
     registered_nodes,
     server_component,
 )
-from flwr_dpkmeans.flower.server_app import checked_strategy, require_known
+from flwr_dpkmeans.flower.run_config import checked_strategy, require_known
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.sums.plan import Plan
 
@@ -185,19 +185,19 @@ def planned(
     require_known(stated)
     settings = options.run_settings(stated)
     try:
-        own = app_config(app, {})
+        app_settings = app_config(app, {})
     except (click.ClickException, ValueError) as error:
         raise ConfigurationError(
             f"the configuration of {app} cannot be read ({error}): correct it."
         ) from error
-    if missing := sorted({*settings, "bounds"} - own.keys()):
+    if missing := sorted({*settings, "bounds"} - app_settings.keys()):
         raise ConfigurationError(
             f"{app} has no key {listed(missing)}, and Flower takes only keys that stand"
             " in the app's pyproject.toml: put there what python -m flwr_dpkmeans"
             " options --toml prints, and have the app approved."
         )
-    fused = {**own, **settings}
-    for key in own.keys() & {"bounds", "server-data", "output"}:
+    fused = {**app_settings, **settings}
+    for key in app_settings.keys() & {"bounds", "server-data", "output"}:
         value, path = fused[key], Path(str(fused[key])).expanduser()
         if (
             isinstance(value, str)
@@ -241,14 +241,14 @@ def require_parties(options: ServerOptions, n_clients: int) -> None:
             f"the SuperLink does not answer at {HOST}:{options.port} ({error}): start"
             " it by 'server start'."
         ) from error
-    invited, known = (
+    invited, n_registered = (
         [*Invitation.from_toml(options.invitation).parties],
-        sum(one.status != _GONE for one in nodes),
+        sum(node.status != _GONE for node in nodes),
     )
-    if n_clients > (most := max(len(invited), known)):
+    if n_clients > (most := max(len(invited), n_registered)):
         raise ConfigurationError(
             f"num-clients is {n_clients}, but {len(invited)} parties are invited"
-            f" ({', '.join(invited)}) and {known} registered: give {most} at most."
+            f" ({', '.join(invited)}) and {n_registered} registered: give {most} at most."
         )
 
 
@@ -269,7 +269,7 @@ def _streamed(
     command = [
         *_FLWR,
         "run",
-        *(one for one in arguments if one != "--stream"),
+        *(argument for argument in arguments if argument != "--stream"),
         "--stream",
     ]
     run_id, environment = "", {**environment, "PYTHONUNBUFFERED": "1"}
@@ -283,9 +283,9 @@ def _streamed(
         try:
             for line in flower.stdout:
                 print(line, end="", flush=True)
-                if not run_id and (found := _STARTED.search(line)):
+                if not run_id and (match := _STARTED.search(line)):
                     # Later lines may be a party's words.
-                    run_id = found.group(1)
+                    run_id = match.group(1)
         except KeyboardInterrupt:
             # Flower's own command ends by it, too; its SuperLink does not.
             print(
@@ -323,13 +323,13 @@ def _end_of(environment: Mapping[str, str], *which: str) -> Mapping[str, Any]:
     """What is said of a run that has ended, however often the SuperLink is killed
     meanwhile.
     """
-    heard = time.monotonic()
-    while time.monotonic() - heard < _PATIENCE_SECONDS:
+    last_answer = time.monotonic()
+    while time.monotonic() - last_answer < _PATIENCE_SECONDS:
         with suppress(PeerError):
             (run,) = listed_runs(environment, *which)
             if run["status"].startswith("finished"):
                 return run
-            heard = time.monotonic()
+            last_answer = time.monotonic()
         time.sleep(_POLL_SECONDS)
     return {
         "status": "of unknown status",

@@ -6,7 +6,12 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from flwr_dpkmeans.flower.progress import LOG_FILE, PROGRESS_FILE, Outcome, RunProgress
+from flwr_dpkmeans.flower.run_progress import (
+    LOG_FILE,
+    PROGRESS_FILE,
+    Outcome,
+    RunProgress,
+)
 from flwr_dpkmeans.node.durable_files import lock
 
 _DIED = (
@@ -21,21 +26,21 @@ def read_progress(folder: Path) -> RunProgress:
     """
     file = folder / PROGRESS_FILE
     try:
-        known = RunProgress.model_validate_json(file.read_bytes())
-        if known.outcome is Outcome.RUNNING:
-            with (folder / LOG_FILE).open("rb") as held:
-                is_dead = lock(held.fileno(), wait=False)
+        progress = RunProgress.model_validate_json(file.read_bytes())
+        if progress.outcome is Outcome.RUNNING:
+            with (folder / LOG_FILE).open("rb") as log_file:
+                is_dead = lock(log_file.fileno(), wait=False)
             # Once more, since it may have ended between the two looks.
-            known = RunProgress.model_validate_json(file.read_bytes())
-            if is_dead and known.outcome is Outcome.RUNNING:
-                return known.model_copy(
+            progress = RunProgress.model_validate_json(file.read_bytes())
+            if is_dead and progress.outcome is Outcome.RUNNING:
+                return progress.model_copy(
                     update={
                         "outcome": Outcome.DIED,
-                        "sentence": _DIED.format(known.updated),
+                        "sentence": _DIED.format(progress.updated),
                     }
                 )
     except (OSError, ValidationError) as error:
-        told = {
+        ending = {
             "outcome": Outcome.UNREADABLE,
             "sentence": f"{file} cannot be read ({type(error).__name__}).",
         }
@@ -43,18 +48,18 @@ def read_progress(folder: Path) -> RunProgress:
             run=folder.name.removeprefix("run-"),
             started="",
             updated="",
-            **told,
+            **ending,
         )
-    return known
+    return progress
 
 
 def runs_below(folder: Path) -> list[Path]:
     """Folders of all runs in a folder or one below it, the newest first."""
-    found = [
+    files = [
         *folder.glob(f"run-*/{PROGRESS_FILE}"),
         *folder.glob(f"*/run-*/{PROGRESS_FILE}"),
     ]
     return [
         path.parent
-        for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
+        for path in sorted(files, key=lambda path: path.stat().st_mtime, reverse=True)
     ]

@@ -40,7 +40,7 @@ from flwr_dpkmeans.deploy.findings import (
     NoteError,
     Verdict,
     app_hash,
-    found,
+    finding_of,
     guard_errors_as_mistakes,
     leave_no_core,
     program,
@@ -283,12 +283,12 @@ def serve_superlink(options: ServerOptions) -> int:
         # In sessions of their own, so that Ctrl-C reaches each once.
         ends = _ends_with_parent()
         start = partial(subprocess.Popen, start_new_session=True, preexec_fn=ends)
-        own, allowed = (
+        environment, allowed = (
             options.environment,
             frozenset({Invitation.from_toml(options.invitation).app}),
         )
-        start_superlink = partial(start, options.command, env=own)
-        guarded = own | guarded_environment(options.home, allowed, SERVER_APP)
+        start_superlink = partial(start, options.command, env=environment)
+        guarded = environment | guarded_environment(options.home, allowed, SERVER_APP)
         start_apps = partial(start, options.apps_command, env=guarded)
         superlink, apps = start_superlink(), None
         try:
@@ -357,13 +357,13 @@ def let_in(options: ServerOptions) -> list[str]:
     """
     invited = Invitation.from_toml(options.invitation).parties
     with options.client() as client:
-        known = {node.public_key: node.name for node in registered_nodes(client)}
+        names_by_key = {node.public_key: node.name for node in registered_nodes(client)}
         new = {
             name: key
             for name, party in invited.items()
-            if party.key and (key := _key(party)) not in known
+            if party.key and (key := _key(party)) not in names_by_key
         }
-        for name in set(new) & set(known.values()):
+        for name in set(new) & set(names_by_key.values()):
             del new[name]
             print(
                 f"{name} has another key than it was registered with: see 'flwr"
@@ -464,7 +464,7 @@ def check(
         "clock": _clock,
         "user": _user,
     }
-    return [found(item, look) for item, look in checks.items()]
+    return [finding_of(item, look) for item, look in checks.items()]
 
 
 def _file(path: Path) -> str:
@@ -513,8 +513,12 @@ def _tls(options: ServerOptions) -> str:
                 " signs for it."
             ) from error
     for file in (certificate, options.authority):
-        known = x509.load_pem_x509_certificate(file.read_bytes())
-        require_days(str(file), known.not_valid_before_utc, known.not_valid_after_utc)
+        certificate_in_file = x509.load_pem_x509_certificate(file.read_bytes())
+        require_days(
+            str(file),
+            certificate_in_file.not_valid_before_utc,
+            certificate_in_file.not_valid_after_utc,
+        )
     return f"nodes know {' and '.join(hosts)} by the invitation's authority"
 
 
@@ -564,12 +568,12 @@ def _run(options: ServerOptions) -> str:
             "not looked at: only an app of this package in its own folder says what it"
             " runs"
         )
-    own = app_config(options.app, {})
+    app_settings = app_config(options.app, {})
     try:
         _, plan = planned(
             options,
             options.app,
-            {"bounds": "private"} if own.get("bounds", AUTO) == AUTO else {},
+            {"bounds": "private"} if app_settings.get("bounds", AUTO) == AUTO else {},
         )
     except DPKMeansError as error:
         raise NoteError(
@@ -594,7 +598,7 @@ def _port(options: ServerOptions, *, starting: bool) -> str:
 
 def _address(options: ServerOptions) -> str:
     invitation = Invitation.from_toml(options.invitation)
-    address, known = (
+    address, context = (
         invitation.superlink,
         ssl.create_default_context(cadata=invitation.certificate),
     )
@@ -602,7 +606,7 @@ def _address(options: ServerOptions) -> str:
     try:
         with (
             socket.create_connection((host, int(port)), timeout=_LOOK_SECONDS) as line,
-            known.wrap_socket(line, server_hostname=host),
+            context.wrap_socket(line, server_hostname=host),
         ):
             return (
                 f"what nodes know this server by answers at {address}, where they"
@@ -718,7 +722,7 @@ def _runs(options: ServerOptions) -> list[dict[str, str]]:
     """Each run's id, when it was last heard of, its status, and why it ended, the first
     one first.
     """
-    told = []
+    lines = []
     for run in sorted(
         listed_runs(options.environment), key=lambda run: str(run["pending-at"])
     ):
@@ -732,7 +736,7 @@ def _runs(options: ServerOptions) -> list[dict[str, str]]:
             .removeprefix("ServerApp failed with exception: ")
             .removesuffix("N/A")
         )
-        told.append(
+        lines.append(
             {
                 "run": run["run-id"],
                 "when": when,
@@ -740,7 +744,7 @@ def _runs(options: ServerOptions) -> list[dict[str, str]]:
                 "why": printable(why),
             }
         )
-    return told
+    return lines
 
 
 def _party_line(party: dict[str, Any]) -> str:

@@ -135,11 +135,11 @@ class ServerOptions(SettingsFile):
         """That of Flower's programs: what they start is found, and nothing is
         installed.
         """
-        own = {
+        variables = {
             "FLWR_HOME": str(self.home),
             "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
         }
-        return flower_environment() | own | {"PATH": search_path()}
+        return flower_environment() | variables | {"PATH": search_path()}
 
     def write_connection(self) -> None:
         """Say to ``flwr`` where the SuperLink is."""

@@ -26,7 +26,7 @@ from flwr_dpkmeans.data.bounds.stated_bounds import doubtful_pairs, read_ranges
 from flwr_dpkmeans.data.classes import distinct_labels
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.row_labels import in_order_of, row_labels
-from flwr_dpkmeans.data.schema import schema_of
+from flwr_dpkmeans.data.schema_source import schema_of
 from flwr_dpkmeans.errors import ConfigurationError, DataError, InputWarning, warn
 from flwr_dpkmeans.estimators.federate import federate_tables
 from flwr_dpkmeans.estimators.fitted import CURATED, ordered

@@ -19,9 +19,9 @@ from sklearn.base import (
 from sklearn.utils.validation import check_is_fitted
 
 from flwr_dpkmeans import options as run_options
-from flwr_dpkmeans.algorithms import NOT_FEDERATED
 from flwr_dpkmeans.algorithms.kmeans_task import CENTRE_DEVIATION, KMeansTask
 from flwr_dpkmeans.algorithms.measure.evaluated_state import COST_CURVE
+from flwr_dpkmeans.algorithms.one_place.not_federated import NOT_FEDERATED
 from flwr_dpkmeans.algorithms.profile.profile_reading import (
     MISSING,
     Figure,

@@ -9,8 +9,8 @@ from typing import Self
 
 from numpy.typing import ArrayLike
 
-from flwr_dpkmeans.algorithms import NOT_FEDERATED
-from flwr_dpkmeans.data.schema import schema_of
+from flwr_dpkmeans.algorithms.one_place.not_federated import NOT_FEDERATED
+from flwr_dpkmeans.data.schema_source import schema_of
 from flwr_dpkmeans.errors import InputWarning, warn
 from flwr_dpkmeans.estimators.clustering import PrivateClustering
 from flwr_dpkmeans.estimators.fitted import CURATED

@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike
 from flwr_dpkmeans.algorithms.server.resolved_bounds import is_private
 from flwr_dpkmeans.data.bounds.stated_bounds import doubtful_pairs
 from flwr_dpkmeans.data.classes import named_classes
-from flwr_dpkmeans.data.schema import Schema, schema_of
+from flwr_dpkmeans.data.schema import Schema
+from flwr_dpkmeans.data.schema_source import schema_of
 from flwr_dpkmeans.errors import (
     ConfigurationError,
     DataError,

@@ -16,7 +16,7 @@ from flwr_dpkmeans import options as run_options
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.algorithms.measure.evaluated_state import COST_CURVE
 from flwr_dpkmeans.algorithms.server.box_widths import squared_unit
-from flwr_dpkmeans.data.schema import schema_of
+from flwr_dpkmeans.data.schema_source import schema_of
 from flwr_dpkmeans.errors import ConfigurationError, InputWarning, warn
 from flwr_dpkmeans.estimators.clustering import PrivateClustering
 from flwr_dpkmeans.estimators.inputs import Answer, Answers, PartyLabels, PartyTables

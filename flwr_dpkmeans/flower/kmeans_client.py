@@ -7,45 +7,20 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flwr.client import NumPyClient
 from numpy.typing import ArrayLike
 
-from flwr_dpkmeans.algorithms.kmeans_task import CENTRE_DEVIATION, centre_half_widths
-from flwr_dpkmeans.algorithms.measure.evaluated_state import COST_CURVE
-from flwr_dpkmeans.algorithms.measure.evaluation_result import (
-    EvaluationResult,
-    read_evaluation,
-)
-from flwr_dpkmeans.algorithms.profile.profile_reading import read_profile
-from flwr_dpkmeans.algorithms.server.box_units import (
-    in_box,
-    in_callers_units,
-    plan_bounds,
-)
-from flwr_dpkmeans.data.doubts.doubt import sentences_about
-from flwr_dpkmeans.data.doubts.doubtful_columns import doubts_about_own_table
 from flwr_dpkmeans.data.frame_names import frame_columns, require_names
-from flwr_dpkmeans.data.loading.class_labels import as_classes
 from flwr_dpkmeans.data.loading.table import Table
-from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.rows import Rows
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.data.validated import validate_labels, validate_points
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
-from flwr_dpkmeans.kernels.blocks import row_blocks
 from flwr_dpkmeans.log import placed_logger, where_raised
 from flwr_dpkmeans.privacy.report import PrivacyReport
-from flwr_dpkmeans.results.aside import can_run_aside, run_aside
-from flwr_dpkmeans.results.model import Model
-from flwr_dpkmeans.results.page import CONSOLE, summary
-from flwr_dpkmeans.results.profile import as_frame
-from flwr_dpkmeans.results.run_result import RunResult
-from flwr_dpkmeans.results.whole_files import require_writable, write_folder
-from flwr_dpkmeans.results.writer import add_profile, result_files, write_report
 from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.checks.columns import (
     agreed_names,
@@ -59,9 +34,14 @@ from flwr_dpkmeans.sums.settings import Box, EvaluationKind
 from flwr_dpkmeans.sums.statement import LOCAL, count_outside, local_cautions
 from flwr_dpkmeans.sums.wire import load_plan
 
+if TYPE_CHECKING:
+    from flwr_dpkmeans.algorithms.measure.evaluation_result import EvaluationResult
+    from flwr_dpkmeans.results.model import Model
+
 logger = placed_logger("flwr_dpkmeans.client")
 
 Scalar = bool | bytes | float | int | str
+
 DESCRIBE, STATISTIC = "describe", "statistic"
 """What the mod asks of the wrapped client."""
 
@@ -216,13 +196,13 @@ class KMeansClient(NumPyClient):
         if plan.discovers(index):
             # What was found before: the coarse ranges, if there are any yet.
             lower, upper = (tuple(map(float, side)) for side in parameters or ((), ()))
-            found = Discoveries(box=(lower, upper)) if lower else Discoveries()
+            discoveries = Discoveries(box=(lower, upper)) if lower else Discoveries()
             return (
                 plan.task.preliminary_statistic(
                     plan,
                     index,
                     self._ordered(plan),
-                    found,
+                    discoveries,
                 ),
                 0,
                 {},
@@ -251,6 +231,8 @@ class KMeansClient(NumPyClient):
 
     def _schema(self) -> dict[str, Scalar]:
         """What the mod may know of the table before a plan is agreed on."""
+        from flwr_dpkmeans.results.whole_files import require_writable
+
         if self.output_dir is not None:
             require_writable(self.output_dir)
         names = json.dumps(self.feature_names) if self.feature_names else ""
@@ -258,10 +240,10 @@ class KMeansClient(NumPyClient):
             ""
             if self.schema is None
             else json.dumps(
-                [name for one in self.schema.columns for name in one.features]
+                [name for column in self.schema.columns for name in column.features]
             )
         )
-        known = {
+        facts = {
             "feature_names": names,
             "has_labels": self.labels is not None,
             "schema": self.agreement,
@@ -269,7 +251,7 @@ class KMeansClient(NumPyClient):
         }
         return {
             "n_features": self.points.shape[1],
-            **{name: value for name, value in known.items() if value},
+            **{name: value for name, value in facts.items() if value},
         }
 
     def evaluate(
@@ -284,6 +266,16 @@ class KMeansClient(NumPyClient):
         ``n_clients`` (int), in the last sum, and ``spent``, what the ledger says.
         Returns ``(0.0, 0, {})``: nothing that depends on data.
         """
+        # What writes a result is loaded with it, and not with each message.
+        from flwr_dpkmeans.algorithms.kmeans_task import centre_half_widths
+        from flwr_dpkmeans.algorithms.measure.evaluated_state import COST_CURVE
+        from flwr_dpkmeans.algorithms.measure.evaluation_result import read_evaluation
+        from flwr_dpkmeans.algorithms.server.box_units import in_callers_units
+        from flwr_dpkmeans.data.doubts.doubt import sentences_about
+        from flwr_dpkmeans.data.doubts.doubtful_columns import doubts_about_own_table
+        from flwr_dpkmeans.flower.client.written_result import write_result
+        from flwr_dpkmeans.results.aside import can_run_aside
+
         plan = plan_of(config)
         state = _state(parameters, config)
         self.state_, self.bounds_ = state, plan.bounds
@@ -320,7 +312,7 @@ class KMeansClient(NumPyClient):
             )
         if self.output_dir is not None:
             spent: Any = config.get("spent", "")
-            own = {
+            details = {
                 "evaluation": self.evaluation_,
                 "image_shape": self.image_shape,
                 "spent": spent,
@@ -334,7 +326,7 @@ class KMeansClient(NumPyClient):
                 self.schema,
                 self.profile,
                 aside=can_run_aside(),
-                **own,
+                **details,
             ):
                 logger.info("wrote %s", path)
         if isinstance(self.points, Rows):
@@ -346,6 +338,8 @@ class KMeansClient(NumPyClient):
 
         For this client's own eyes.
         """
+        from flwr_dpkmeans.kernels.blocks import row_blocks
+
         plan = plan_of(config)
         points = self._ordered(plan)
         return count_outside(
@@ -361,6 +355,8 @@ class KMeansClient(NumPyClient):
         if isinstance(self.points, Rows):
             logger.info("no local profile is written of a table beyond memory")
             return None
+        from flwr_dpkmeans.results.profile import as_frame
+
         try:
             if self.profile_table is None:
                 return replace(model, schema=None).profile(
@@ -380,15 +376,17 @@ class KMeansClient(NumPyClient):
 
         That some are no class of the plan is said in this log only.
         """
+        from flwr_dpkmeans.data.loading.class_labels import as_classes
+
         if self.labels is None or step.labelled is None:
             return None
         n_classes = plan.task.n_classes(plan.settings)
         if n_classes == 0:
             return None
-        given = self.labels() if callable(self.labels) else self.labels
-        if isinstance(given, Rows):
-            return given.then(lambda block: as_classes(block, len(block)))  # type: ignore[no-any-return]
-        labels = as_classes(given, len(self.points))
+        stated_labels = self.labels() if callable(self.labels) else self.labels
+        if isinstance(stated_labels, Rows):
+            return stated_labels.then(lambda block: as_classes(block, len(block)))  # type: ignore[no-any-return]
+        labels = as_classes(stated_labels, len(self.points))
         foreign = (labels < 0) | (labels >= n_classes)
         if foreign.any():
             logger.warning(
@@ -409,6 +407,8 @@ class KMeansClient(NumPyClient):
 
     def _grid_points(self, plan: Plan) -> Array:
         """The points in [-1, 1]^d on the grid; computed once per plan."""
+        from flwr_dpkmeans.algorithms.server.box_units import in_box, plan_bounds
+
         if self._scaled is None or self._scaled[0] is not plan:
             bounds, points = (
                 plan_bounds(plan, self.points.shape[1]),
@@ -421,12 +421,12 @@ class KMeansClient(NumPyClient):
 def held_by(table: Table) -> dict[str, Any]:
     """What a `KMeansClient` is made of, from a table that was loaded."""
     labels: Any = table.labels
-    given = None if labels is None else lambda: labels
+    read_labels = None if labels is None else lambda: labels
     return {
         "X": table.points,
         "feature_names": table.names,
         "schema": table.schema,
-        "labels": given,
+        "labels": read_labels,
     }
 
 
@@ -445,109 +445,3 @@ def _state(parameters: Sequence[Array], config: dict[str, Scalar]) -> State:
     *arrays, movements = parameters
     names = json.loads(str(config.get("arrays", '["centroids", "counts"]')))
     return State(dict(zip(names, arrays, strict=True)), tuple(map(float, movements)))
-
-
-def run_result(
-    plan: Plan,
-    state: State,
-    report: PrivacyReport,
-    names: tuple[str, ...] = (),
-    schema: Schema | None = None,
-    profile: Callable[[Model], Any] = lambda model: None,
-    **known: Any,
-) -> RunResult:
-    """Read the clustering in a run's last state, with what else is `known` of it."""
-    figures = read_profile(plan, state, schema)
-    bounds = Bounds(*plan.bounds)
-    deviations = state.extras.get(CENTRE_DEVIATION)
-    model = Model(
-        state.centroids,
-        state.counts,
-        bounds,
-        report,
-        names,
-        schema,
-        figures,
-        deviations,
-    )
-    return RunResult.of(
-        model,
-        report,
-        state,
-        profile=profile(model),
-        **known,
-    )
-
-
-def write_result(
-    folder: Path,
-    plan: Plan,
-    state: State,
-    report: PrivacyReport,
-    names: tuple[str, ...] = (),
-    schema: Schema | None = None,
-    profile: Callable[[Model], Any] = lambda model: None,
-    show: Callable[[str], None] = lambda text: None,
-    *,
-    aside: bool = False,
-    **known: Any,
-) -> list[Path]:
-    """Write what a run found: a clustering, with what else is `known` of it, or a
-    task's own arrays.
-
-    Returns absolute paths; `show` is told first what a console may print. `aside`
-    leaves the profile of the party's own rows to a process of its own: how long it
-    takes, and how much, decides nothing of what this one does.
-    """
-    if "centroids" not in state.arrays:
-        show(str(report))
-        return write_report(folder, report, plan.task.result(plan, state).arrays)
-    described = (lambda model: None) if aside else profile
-    result = run_result(
-        plan,
-        state,
-        report,
-        names,
-        schema,
-        described,
-        **known,
-    )
-    for sentence in result.report.warnings[len(report.warnings) :]:
-        logger.warning("%s", sentence)
-    show(
-        summary(
-            result.model,
-            result.report,
-            CONSOLE,
-            result.evaluation,
-        )
-    )
-    paths = write_folder(folder, result_files(result))
-    if aside:
-        run_aside(
-            partial(
-                _add_profile,
-                paths[0].parent,
-                result,
-                profile,
-            )
-        )
-    return paths
-
-
-def _add_profile(
-    folder: Path,
-    result: RunResult,
-    profile: Callable[[Model], Any],
-) -> None:
-    """Write the party's own profile beside the files that are there already.
-
-    If it cannot be, they stay as they are.
-    """
-    try:
-        described = profile(result.model)
-        if described is not None:
-            for path in add_profile(folder, replace(result, profile=described)):
-                logger.info("wrote %s", path)
-    except Exception as error:
-        logger.warning("no local profile was written: %s", where_raised(error))

@@ -13,15 +13,21 @@ import logging
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from flwr.app import Message
-from pydantic import BaseModel
 
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
-from flwr_dpkmeans.flower.exchange import Told, bytes_of
+from flwr_dpkmeans.flower.messages.exchange import Listener
+from flwr_dpkmeans.flower.messages.message_sizes import bytes_of
+from flwr_dpkmeans.flower.round_trip import Notice, RoundTrip
+from flwr_dpkmeans.flower.run_progress import (
+    LOG_FILE,
+    PROGRESS_FILE,
+    Outcome,
+    RunProgress,
+)
 from flwr_dpkmeans.log import (
     LogFormat,
     Place,
@@ -39,89 +45,12 @@ from flwr_dpkmeans.sums.server import Server
 
 logger = placed_logger("flwr_dpkmeans.server")
 
-PROGRESS_FILE, LOG_FILE = "progress.json", "log.jsonl"
 _MOST_NOTICES = 200
+
 _ENDED = (
     "it was ended from outside, as by 'flwr stop': what its clients were charged stays"
     " charged."
 )
-
-
-class Outcome(StrEnum):
-    """How a run stands; the last two nobody writes: its reader finds them."""
-
-    RUNNING = "running"
-    COMPLETED = "completed"
-    STOPPED = "stopped"
-    FAILED = "failed"
-    DIED = "died"
-    UNREADABLE = "unreadable"
-
-
-class RoundTrip(BaseModel, frozen=True):
-    """One question to all that take part.
-
-    Sizes are bytes of the values in all messages.
-    """
-
-    stage: str
-    round: int | None
-    attempt: int | None
-    seconds: float
-    n_asked: int
-    n_answered: int
-    sent: int
-    received: int
-
-
-class Notice(BaseModel, frozen=True):
-    """A warning in the server's log: its event, and of a refusal the error's name, of
-    silence Flower's error code.
-    """
-
-    time: str
-    event: str
-    reason: str
-    sentence: str
-
-
-class RunProgress(BaseModel, frozen=True):
-    """What is known of a run: the nodes that have joined, answered, are not heard yet,
-    and were left out; its cost.
-
-    Of each node that has answered in this run, it says when it did last.
-
-    Nodes have their names, or else their ids, as text, since these have 64 bits. An
-    epsilon of None is infinite; rounds and round trips are None while they are not
-    planned yet. The plan's digest is as in ledgers, and so is the worst epsilon, with
-    all retries.
-    """
-
-    run: str
-    started: str
-    updated: str
-    outcome: Outcome = Outcome.RUNNING
-    sentence: str = ""
-    algorithm: str = ""
-    trust: str = ""
-    unit: str = ""
-    plan: str = ""
-    delta: float = 0.0
-    epsilon: float | None = 0.0
-    epsilon_planned: float | None = 0.0
-    epsilon_worst: float | None = 0.0
-    stage: str = "joining"
-    round: int | None = None
-    attempt: int | None = None
-    n_rounds: int | None = None
-    n_left: int | None = None
-    nodes: tuple[str, ...] = ()
-    answered: tuple[str, ...] = ()
-    answered_at: dict[str, str] = {}
-    late: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
-    trips: tuple[RoundTrip, ...] = ()
-    notices: tuple[Notice, ...] = ()
 
 
 class Progress(logging.Handler):
@@ -237,10 +166,10 @@ class Progress(logging.Handler):
         self,
         server: Server,
         messages: Sequence[Message],
-    ) -> Iterator[Told]:
+    ) -> Iterator[Listener]:
         """Measure one round trip; what is yielded is told all replies so far."""
-        start, asked, replies = time.monotonic(), set(server.nodes), list[Message]()
-        heard_before = set[int]()
+        start, nodes, replies = time.monotonic(), set(server.nodes), list[Message]()
+        answered_before = set[int]()
         index, attempt = server.attempts[-1] if server.attempts else (None, None)
         place = {
             "stage": server.due.value if server.due else "",
@@ -250,22 +179,22 @@ class Progress(logging.Handler):
         self.tell(
             **place,
             answered=(),
-            late=asked,
-            missing=self._joined - asked,
+            late=nodes,
+            missing=self._joined - nodes,
         )
 
-        def heard(come: Sequence[Message]) -> None:
+        def take_replies(come: Sequence[Message]) -> None:
             replies[:] = come
-            answered = {reply.metadata.src_node_id for reply in come} & asked
-            self._note(answered - heard_before)
-            heard_before.update(answered)
-            self.tell(answered=answered, late=asked - answered)
+            answered = {reply.metadata.src_node_id for reply in come} & nodes
+            self._note(answered - answered_before)
+            answered_before.update(answered)
+            self.tell(answered=answered, late=nodes - answered)
 
-        yield heard
+        yield take_replies
         self.n_done += 1
         if self._folder is not None:
             sizes = {
-                "n_asked": len(asked),
+                "n_asked": len(nodes),
                 "n_answered": len(replies),
                 "sent": bytes_of(messages),
             }
@@ -304,7 +233,7 @@ class Progress(logging.Handler):
 
 
 @contextlib.contextmanager
-def kept(run_id: int, folder: Path) -> Iterator[Progress]:
+def recorded_progress(run_id: int, folder: Path) -> Iterator[Progress]:
     """Keep a run's progress in its folder, with the server's lines as JSON, and at the
     end how the block ended.
     """

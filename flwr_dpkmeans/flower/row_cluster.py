@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -42,9 +42,11 @@ from flwr_dpkmeans.flower.kmeans_client import (
 from flwr_dpkmeans.log import where_raised
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.privacy.release import PrivacyUnit
-from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.round import Array
+
+if TYPE_CHECKING:
+    from flwr_dpkmeans.results.model import Model
 
 _BLOCK_ROWS = 1 << 17
 # of a block whose worker has died, with which Ray would go on for ever; Dask's
@@ -86,7 +88,7 @@ class ClusterClient(KMeansClient):
         output_dir: Path | None = None,
     ) -> None:
         kind, self._path = source.split("://", 1)
-        engine = self._engine = _ENGINES[kind]
+        engine = self._engine = ENGINES[kind]
         self._load = load
         if not Path(self._path).is_absolute():
             raise DataError(
@@ -184,8 +186,8 @@ class ClusterClient(KMeansClient):
             }
             groups = [
                 {"file": file, "group": group}
-                for file, own in numbers.items()
-                for group in own
+                for file, group_numbers in numbers.items()
+                for group in group_numbers
             ]
             # Whole numbers, and what is behind the point, with its last digits.
             total: Array = np.zeros((2, 1))
@@ -277,11 +279,11 @@ def _dask() -> Iterator[Summed]:
     def summed(groups: list[Item], of_block: OfBlock) -> Iterator[Item]:
         # A worker that cannot import this module would drop out for ever, without a
         # word.
-        found = client.run(
+        versions = client.run(
             lambda: __import__("flwr_dpkmeans.flower.row_cluster").__version__,
             on_error="return",
         )
-        if any(version != __version__ for version in found.values()):
+        if any(version != __version__ for version in versions.values()):
             raise DataError(
                 f"a worker of the Dask cluster lacks flwr-dpkmeans {__version__}, the"
                 " node's: install it."
@@ -327,7 +329,7 @@ class _Engine:
     """
 
 
-_ENGINES = {
+ENGINES = {
     "ray": _Engine(
         "Ray",
         "flwr[simulation]",
@@ -369,7 +371,7 @@ def _of_block(
     """On a worker: the number of rows and what a client of them finds, or why there is
     nothing, without a cell.
     """
-    found, failed = np.zeros(0), ""
+    vector, failed = np.zeros(0), ""
     if version != __version__:
         failed = (
             f"a worker has version {__version__} of flwr-dpkmeans, but the node"
@@ -377,14 +379,14 @@ def _of_block(
         )
     else:
         try:
-            found = np.concatenate(
+            vector = np.concatenate(
                 [[float(len(block))], work(KMeansClient(**held_by(load(block))))]
             )
         except DPKMeansError as error:
             failed = str(error)
         except Exception as error:  # its text may hold cells
             failed = f"{where_raised(error)}."
-    return {"found": found.tobytes(), "failed": failed}
+    return {"found": vector.tobytes(), "failed": failed}
 
 
 def _statistic(

@@ -4,59 +4,54 @@ rounds.
 
 from __future__ import annotations
 
-import logging
 import time
-from base64 import b64encode
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid, PrivacySpent
-from flwr.serverapp.strategy import Result, Strategy
+from flwr.serverapp.strategy import Strategy
 
-from flwr_dpkmeans import foreign_names
-from flwr_dpkmeans.algorithms import algorithm_entry
 from flwr_dpkmeans.algorithms.first_plan import first_plan
 from flwr_dpkmeans.algorithms.kmeans_task import centre_half_widths
 from flwr_dpkmeans.algorithms.measure.evaluation_result import (
-    EvaluationResult,
     read_evaluation,
 )
+from flwr_dpkmeans.algorithms.one_place.not_federated import algorithm_entry
 from flwr_dpkmeans.algorithms.server.box_units import in_callers_units
 from flwr_dpkmeans.algorithms.server.resolved_bounds import resolve_bounds
 from flwr_dpkmeans.errors import (
     CohortError,
     ConfigurationError,
     DPKMeansError,
-    invalid,
     listed,
-    nearest,
-    require_positive,
 )
-from flwr_dpkmeans.flower.exchange import (
-    answers_of,
-    exchange,
-    is_deployed,
-    log_size,
-    message_of,
-    turn,
-    wait_for_nodes,
-)
+from flwr_dpkmeans.flower.messages.exchange import exchange
+from flwr_dpkmeans.flower.messages.joining import turn, wait_for_nodes
+from flwr_dpkmeans.flower.messages.message_sizes import log_size
+from flwr_dpkmeans.flower.messages.replies import answers_of, message_of
+from flwr_dpkmeans.flower.messages.server_kind import is_deployed
 from flwr_dpkmeans.flower.progress import Progress
+from flwr_dpkmeans.flower.strategies.run_log import (
+    announce,
+    log_progress,
+    log_step,
+    say,
+)
+from flwr_dpkmeans.flower.strategies.strategy_result import KMeansResult, step_metrics
+from flwr_dpkmeans.flower.strategies.timeouts import Timeouts
 from flwr_dpkmeans.log import Place, event, named, placed, placed_logger, show_by
 from flwr_dpkmeans.options import Auto, PrivateCount, build_config, flat_options
 from flwr_dpkmeans.privacy.provenance import utc_now
-from flwr_dpkmeans.privacy.report import PrivacyReport
-from flwr_dpkmeans.results.page import CONSOLE, rendered
 from flwr_dpkmeans.secagg.messages import Stage, StopRequest
 from flwr_dpkmeans.sums.checks import columns as tables
 from flwr_dpkmeans.sums.checks.supported import require_server_data, require_supported
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.draft import redraft_plan, worst_case
-from flwr_dpkmeans.sums.plan import SECONDS_PER_ROUND_TRIP, Plan, round_trips
+from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.server import Server
 from flwr_dpkmeans.sums.settings import Dropout
@@ -67,57 +62,17 @@ from flwr_dpkmeans.sums.wire import LONGEST_SENTENCE, Request
 logger = placed_logger("flwr_dpkmeans.server")
 
 _STOP_SECONDS = 15.0
+
 FLOWER_LOGGER = "flwr"
 """What Flower logs by, on a console of its own and into what `flwr log` shows."""
 """For nodes to hear that a run is over, also behind another run's message.
 
 Who is silent hears nothing.
 """
+
 OnStep = Callable[[Step], None]
+
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
-
-
-@dataclass(frozen=True)
-class Timeouts:
-    """Bounds on waiting, in seconds."""
-
-    joining: float = 120.0
-    """For the cohort to join."""
-    round: float = 600.0
-    """For the replies of one aggregation."""
-    run: float = 86_400.0
-    """For the whole run, once it is its turn."""
-    concurrent: bool = False
-    """Whether not to wait until other runs on this SuperLink have ended, which share
-    the nodes then.
-    """
-
-    def __post_init__(self) -> None:
-        for name in ("joining", "round", "run"):
-            require_positive(f"the {name} timeout in seconds", getattr(self, name))
-        if not isinstance(self.concurrent, bool):
-            raise invalid(
-                "concurrent",
-                self.concurrent,
-                "true or false",
-                "correct it",
-            )
-
-
-@dataclass
-class KMeansResult(Result):
-    """Flower's `Result` with the privacy report."""
-
-    privacy: PrivacyReport | None = None
-    """What the run guaranteed."""
-    confirmed: tuple[int, ...] = ()
-    """Nodes that confirmed having the result."""
-    node_ids: tuple[int, ...] = ()
-    """Nodes in the last aggregation."""
-    steps: tuple[Step, ...] = ()
-    """One for each aggregation."""
-    evaluation: EvaluationResult | None = None
-    """Metrics, if the run had an evaluation and the server may know it."""
 
 
 class PrivateKMeans(Strategy):
@@ -196,24 +151,24 @@ class PrivateKMeans(Strategy):
             "delta": delta,
             "n_clients": n_clients,
         }
-        given = flat_options(options)
-        if isinstance(given["algorithm"], str):
-            algorithm_entry(given["algorithm"])
+        stated = flat_options(options)
+        if isinstance(stated["algorithm"], str):
+            algorithm_entry(stated["algorithm"])
         # A missing server data set is said in `start`, since `from_config` brings it
         # later.
         if server_data is not None:
             require_server_data(
-                algorithm_entry(given["algorithm"]), has_server_data=True
+                algorithm_entry(stated["algorithm"]), has_server_data=True
             )
         box, names, points = resolve_bounds(
-            given["bounds"],
+            stated["bounds"],
             server_data,
-            given.get("bounds_domain"),
-            names=given.get("feature_names", ()),
-            allow_unnamed=bool(given.get("allow_unnamed", False)),
+            stated.get("bounds_domain"),
+            names=stated.get("feature_names", ()),
+            allow_unnamed=bool(stated.get("allow_unnamed", False)),
         )
         config = build_config(
-            given | {"feature_names": names}, box, has_server_data=points is not None
+            stated | {"feature_names": names}, box, has_server_data=points is not None
         )
         self._set_up(
             config,
@@ -224,7 +179,7 @@ class PrivateKMeans(Strategy):
 
     @classmethod
     def from_config(
-        cls, config: RunConfig, *, server_points: Array | None = None, **given: Any
+        cls, config: RunConfig, *, server_points: Array | None = None, **options: Any
     ) -> PrivateKMeans:
         """Build the strategy from a validated configuration, and the server's points in
         the caller's units.
@@ -233,7 +188,7 @@ class PrivateKMeans(Strategy):
         told each sentence of the log.
         """
         strategy = cls.__new__(cls)
-        strategy._set_up(config, server_points, **given)
+        strategy._set_up(config, server_points, **options)
         return strategy
 
     def _set_up(
@@ -574,7 +529,7 @@ class PrivateKMeans(Strategy):
                 joined,
             )
         )
-        plan, kept = first_plan(
+        plan, server_points = first_plan(
             config,
             self._server_points,
             run_id=grid.run.run_id,
@@ -584,7 +539,7 @@ class PrivateKMeans(Strategy):
         self._run = server = Server(
             plan,
             node_ids=nodes,
-            server_points=kept,
+            server_points=server_points,
             started=utc_now(),
             app_hash=app_hash,
         )
@@ -616,7 +571,7 @@ class PrivateKMeans(Strategy):
             n_confirmed=n_confirmed,
             n_asked=n_asked,
         )
-        known = {
+        variables = {
             "report": result.privacy,
             "n_confirmed": n_confirmed,
             "n_asked": n_asked,
@@ -626,7 +581,7 @@ class PrivateKMeans(Strategy):
             "log_end.j2",
             details,
             seconds=self.progress.seconds,
-            **known,
+            **variables,
         )
         return result
 
@@ -669,7 +624,7 @@ class PrivateKMeans(Strategy):
             replies,
         )
         if server.due is not Stage.FINISH:  # Who misses the result stops nobody else.
-            heard = {reply.metadata.src_node_id for reply in replies}
+            answered = {reply.metadata.src_node_id for reply in replies}
             option = (
                 "round-timeout" if timeout == self.timeouts.round else "run-timeout"
             )
@@ -680,7 +635,7 @@ class PrivateKMeans(Strategy):
             )
             server.require_answers(
                 server.nodes,
-                heard,
+                answered,
                 waited,
                 option,
             )
@@ -708,312 +663,14 @@ class PrivateKMeans(Strategy):
                 if server.has_ended
                 else clusters.arrays
             )
-        return _recorded(arrays)
+        return recorded(arrays)
 
 
-def _recorded(arrays: Mapping[str, Array]) -> ArrayRecord:
+def recorded(arrays: Mapping[str, Array]) -> ArrayRecord:
     """Arrays as Flower carries them, each of the shape that it has."""
     return ArrayRecord(
         {
             name: FlowerArray(np.asarray(array, order="C"))
             for name, array in arrays.items()
         }
-    )
-
-
-class ProxyLloyd(PrivateKMeans, algorithm="proxy_lloyd"):
-    """ProxyLloyd, this package's own default.
-
-    Parameters as in `PrivateKMeans`, ``server_data`` optional.
-    """
-
-
-class FastLloyd(PrivateKMeans, algorithm="fastlloyd"):
-    """FastLloyd (Diaa, Humphries, Kerschbaum 2025); parameters as in `PrivateKMeans`.
-
-    Examples
-    --------
-    >>> strategy = FastLloyd(n_clusters=10, n_features=64, epsilon=2.0, n_examples=1797, bounds=(0, 16))
-    >>> strategy.config.trust
-    'oblivious'
-    """
-
-
-class GLloyd(PrivateKMeans, algorithm="glloyd"):
-    """DP-Lloyd on absolute sums with Gaussian noise; parameters as in `PrivateKMeans`."""
-
-
-class SuLloyd(PrivateKMeans, algorithm="sulloyd"):
-    """DP-Lloyd with Laplace noise (Su et al. 2016); parameters as in `PrivateKMeans`."""
-
-
-class Lloyd(PrivateKMeans, algorithm="lloyd"):
-    """Lloyd's algorithm without noise: not private; parameters as in `PrivateKMeans`."""
-
-
-class FedDPKMeans(PrivateKMeans, algorithm="feddp_kmeans"):
-    """FedDP-KMeans (Scott, Lampert, Saulpic 2025).
-
-    Parameters as in `PrivateKMeans`, with ``server_data``.
-
-    Examples
-    --------
-    >>> strategy = FedDPKMeans(n_clusters=2, epsilon=1.0, server_data=[[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-    >>> strategy.config.trust
-    'distributed'
-    """
-
-
-class ServerKMeansPlusPlus(PrivateKMeans, algorithm="server_kmeans++"):
-    """k-means++ on ``server_data``, then DP-Lloyd; parameters as in `PrivateKMeans`."""
-
-
-class ServerLloyd(PrivateKMeans, algorithm="server_lloyd"):
-    """k-means of ``server_data``, then DP-Lloyd; parameters as in `PrivateKMeans`."""
-
-
-class SpherePacking(PrivateKMeans, algorithm="sphere_packing"):
-    """Sphere packing, then DP-Lloyd on clipped sums; parameters as in `PrivateKMeans`."""
-
-
-class SecureSum(PrivateKMeans, algorithm="array_sum"):
-    """Sum what clients' own apps add to public arrays, behind `secure_sum_mod`.
-
-    Each client's part stays masked.
-
-    Parameters
-    ----------
-    arrays : ArrayRecord
-        What all begin with: zeros for a plain sum, or a model. Results have the same
-        names, shapes and types; means and noisy sums of whole numbers are float64.
-    epsilon : float, optional
-        Of all rounds together, for a client's whole part; None: no noise, so that the
-        result is not private.
-    clip : float, optional
-        L2 norm at which what a client adds in a round is cut off. None: 1.0 with
-        `epsilon`; without, nothing is cut.
-    largest : float, optional
-        Without `epsilon` and `clip`: the largest magnitude of a value that a client may
-        add. A client that adds more is left out, and counted. None: the largest with
-        which values are rounded to 2^-24, at most 2^28.
-    most_examples : int
-        0: what clients add is summed, else averaged, by the metric ``num-examples`` up
-        to this number.
-    **options
-        As in `PrivateKMeans`, such as ``trust`` (``"distributed"`` unless given) or
-        ``dropout``; ``max_iter`` rounds, in each of which clients answer changed
-        arrays.
-
-    Raises
-    ------
-    ConfigurationError
-        At once, if a value is out of range, or an option does not exist here.
-
-    Examples
-    --------
-    >>> SecureSum(ArrayRecord([np.zeros((2, 3))]), clip=1.0, epsilon=2.0).config.arrays
-    (('0', (2, 3)),)
-    """
-
-    def __init__(
-        self,
-        arrays: ArrayRecord,
-        *,
-        epsilon: float | None = None,
-        clip: float | None = None,
-        largest: float | None = None,
-        most_examples: int = 0,
-        **options: Any,
-    ) -> None:
-        for name in options.keys() - _SUM_OPTIONS:
-            valid = {*_SUM_OPTIONS, "epsilon", "clip", "largest", "most_examples"}
-            answer = foreign_names.answer(name, taken=valid)
-            mend = f", as {answer}." if answer else f": {nearest(name, valid)}"
-            raise ConfigurationError(f"SecureSum has no option {name!r}{mend}")
-        values = {name: array.numpy() for name, array in arrays.items()}
-        _require_summable(values)
-        exact = epsilon is None
-        keeps_whole = exact and not most_examples
-        doubles = [value.astype("<f8").tobytes() for value in values.values()]
-        public: dict[str, Any] = {
-            "arrays": tuple((name, value.shape) for name, value in values.items()),
-            "dtypes": tuple(
-                _result_type(value.dtype, keeps_whole) for value in values.values()
-            ),
-            "start": b64encode(b"".join(doubles)).decode(),
-            "bounds": (-1.0, 1.0),
-            "n_features": 1,
-            "unit": "client",
-            "algorithm": "exact_array_sum" if exact else "array_sum",
-        }
-        bounds: dict[str, Any] = {
-            "clip": clip,
-            "largest": largest,
-            "most_examples": most_examples,
-        }
-        super().__init__(
-            epsilon=1.0 if epsilon is None else epsilon,
-            **public,
-            **bounds,
-            **options,
-        )
-
-    def _arrays(self) -> ArrayRecord | None:
-        """The arrays so far: what stands in the ring is of no use to who evaluates a
-        round.
-        """
-        server = self.run
-        if server.clusters is None:
-            return None
-        return _recorded(server.plan.task.result(server.plan, server.clusters).arrays)
-
-
-_SUM_OPTIONS = frozenset(
-    (
-        *(
-            "delta",
-            "trust",
-            "noise",
-            "random_state",
-            "max_iter",
-            "client_sampling_rate",
-        ),
-        *(
-            "n_clients",
-            "min_clients",
-            "max_silent",
-            "max_retries",
-            "max_epsilon",
-            "dropout",
-        ),
-        *("cohort", "masking", "timeouts", "on_step"),
-    )
-)
-"""Options of `SecureSum` besides those that it names."""
-_MOST_WHOLE = 2**52
-"""Whole numbers beyond have, with a sum of as much, no double of their own."""
-
-
-def _require_summable(values: Mapping[str, Any]) -> None:
-    """Refuse first values that are no real numbers, or whole ones that a double would
-    change.
-    """
-    foreign = [name for name, value in values.items() if value.dtype.kind not in "biuf"]
-    if foreign:
-        raise ConfigurationError(
-            f"arrays {listed(foreign)} hold no real numbers: give some that do."
-        )
-    wholes = {
-        name: value
-        for name, value in values.items()
-        if value.dtype.kind in "iu" and value.size
-    }
-    for name, value in wholes.items():
-        largest = max(abs(int(value.min())), abs(int(value.max())))
-        if largest > _MOST_WHOLE:
-            raise ConfigurationError(
-                f"array {name!r} begins with {largest}, but whole numbers are summed"
-                " exactly up to 2^52 only: begin with zeros, and add the first values"
-                " to the result."
-            )
-
-
-def _result_type(dtype: np.dtype[Any], keeps_whole: bool) -> str:
-    """The type that an array of a type comes back as.
-
-    Small whole numbers may have a larger sum.
-    """
-    if dtype.kind == "f":
-        return "float32" if dtype.itemsize <= 4 else "float64"
-    return "int64" if keeps_whole else "float64"
-
-
-def step_metrics(step: Step) -> MetricRecord:
-    """Make the metrics that Flower keeps of a step."""
-    metrics: dict[str, Any] = {
-        "epsilon": step.epsilon,
-        "n-clients": step.n_clients,
-        "attempt": step.attempt,
-    }
-    metrics.update({f"noise-{name}": scale for name, scale in step.noise_scales})
-    released = {"radius": step.radius, "movement": step.movement}
-    return MetricRecord(
-        metrics | {name: value for name, value in released.items() if value is not None}
-    )
-
-
-# -- what the server's operator sees ---------------------------------------------------
-
-# All of it is public: node ids, the plan's numbers, released counts, time. Under
-# ``oblivious`` the server has no sum and no centroid that a line could hold.
-
-
-def announce(plan: Plan) -> None:
-    """Say at the start how long a deployment's run will take."""
-    trips, pace = round_trips(plan), SECONDS_PER_ROUND_TRIP
-    details = event(
-        "duration",
-        round_trips=trips,
-        seconds=trips * pace,
-        is_final=plan.is_final,
-    )
-    say(
-        "log_duration.j2",
-        details,
-        plan=plan,
-        trips=trips,
-        pace=pace,
-    )
-
-
-def log_step(step: Step) -> None:
-    """Say what one aggregation released."""
-    say("log_step.j2", step=step)
-
-
-def say(template: str, details: Mapping[str, Any] | None = None, **known: Any) -> None:
-    """Write a template's lines into the log, all with the same details."""
-    if logger.isEnabledFor(logging.INFO):
-        for line in rendered(template, CONSOLE, **known).splitlines():
-            logger.info("%s", line, extra=details)
-
-
-def round_trips_left(plan: Plan, index: int | None) -> int | None:
-    """Round trips after round `index` (None: after the key phase), if nobody drops out.
-
-    None if not yet planned.
-    """
-    if not plan.is_final:
-        return None
-    rounds = plan.last_round - (plan.first_round - 1 if index is None else index)
-    return rounds * plan.aggregator.trips + 1
-
-
-def log_progress(
-    progress: Progress,
-    server: Server,
-    index: int | None,
-    epsilon: float,
-) -> None:
-    """Log how far the run is, in time and in budget."""
-    plan, left = (
-        server.plan,
-        1 if server.due is Stage.FINISH else round_trips_left(server.plan, index),
-    )
-    progress.planned(server, epsilon, left)
-    seconds = round(progress.seconds, 3)
-    details = event(
-        "progress",
-        seconds=seconds,
-        round_trips_left=left,
-        n_rounds=plan.last_round,
-    )
-    say(
-        "log_progress.j2",
-        details,
-        plan=plan,
-        progress=progress,
-        left=left,
-        epsilon=epsilon,
-        worst=worst_case(plan),
     )

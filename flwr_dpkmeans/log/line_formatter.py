@@ -10,6 +10,9 @@ from flwr_dpkmeans.log.log_options import LogFormat
 from flwr_dpkmeans.log.plain_lines import printable, where_raised
 from flwr_dpkmeans.log.run_place import PLACE_NAMES, named, write_place
 
+_IDS = ("run", "node")
+"""Parts of a place that are text in JSON."""
+
 
 class LineFormatter(logging.Formatter):
     """One line for each record, without control characters.
@@ -31,9 +34,11 @@ class LineFormatter(logging.Formatter):
         """Write one record as a line."""
         write_place(record)
         message = named(printable(record.getMessage()))
-        if record.exc_info and record.exc_info[1] is not None:
-            where = where_raised(record.exc_info[1], verbose=True)
-            message += f" ({printable(where)})"
+        if record.exc_info:
+            _, error, _ = record.exc_info
+            if error is not None:
+                where = where_raised(error, verbose=True)
+                message += f" ({printable(where)})"
         moment = datetime.fromtimestamp(record.created, UTC)
         time = moment.isoformat(timespec="milliseconds")
         if self._format is LogFormat.JSON:
@@ -67,8 +72,10 @@ def _as_json(record: logging.LogRecord, message: str, time: str) -> str:
         "logger": record.name,
     }
     for name, value in _place_of(record).items():
-        # Ids have 64 bits, which few readers of JSON can count to, so they are text.
-        line[name] = str(value) if name in ("run", "node") else value
+        line[name] = value
+        if name in _IDS:
+            # They have 64 bits, which few readers of JSON can count to.
+            line[name] = str(value)
     if hasattr(record, "event"):
         line["event"] = record.event
         line |= getattr(record, "details", {})

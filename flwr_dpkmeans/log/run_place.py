@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 
 
@@ -52,8 +52,9 @@ def placed(place: Place) -> Iterator[None]:
 
 def now_at(round_index: int, attempt: int) -> None:
     """Say which aggregation the lines up to the end of the `placed` block are about."""
-    place = _place.get()
-    _place.set(Place(place.run, place.node, round_index, attempt))
+    before = _place.get()
+    place = replace(before, round=round_index, attempt=attempt)
+    _place.set(place)
 
 
 def name_nodes(names: Mapping[int, str]) -> None:
@@ -64,7 +65,8 @@ def name_nodes(names: Mapping[int, str]) -> None:
     n_nodes = Counter(names.values())
     plain = {}
     for node, name in names.items():
-        if n_nodes[name] == 1 and _PLAIN_NAME.fullmatch(name):
+        is_plain = _PLAIN_NAME.fullmatch(name) is not None
+        if is_plain and n_nodes[name] == 1:
             plain[str(node)] = name
     _names.set(MappingProxyType(plain))
 
@@ -74,7 +76,8 @@ def named(text: str) -> str:
     names = _names.get()
 
     def name_of(match: re.Match[str]) -> str:
-        return names.get(match[0], match[0])
+        number = match[0]
+        return names.get(number, number)
 
     if names:
         text = _NODE_ID.sub(name_of, text)

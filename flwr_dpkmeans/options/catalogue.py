@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from functools import lru_cache
 
-from flwr_dpkmeans.algorithms import NOT_FEDERATED
+from flwr_dpkmeans.algorithms.one_place.not_federated import NOT_FEDERATED
 from flwr_dpkmeans.options.clusterings import names_of
 from flwr_dpkmeans.options.group import FlatValues
 from flwr_dpkmeans.options.kinds import DEFAULT_ALGORITHM, Kinds, kinds_of_task

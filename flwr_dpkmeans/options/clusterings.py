@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from flwr_dpkmeans.algorithms import NOT_FEDERATED
 from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask
+from flwr_dpkmeans.algorithms.one_place.not_federated import NOT_FEDERATED
 from flwr_dpkmeans.options.kinds import Kinds, kinds_of_task
 from flwr_dpkmeans.sums.task import Task
 

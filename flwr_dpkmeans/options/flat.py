@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from flwr_dpkmeans.data.schema import schema_of
+from flwr_dpkmeans.data.schema_source import schema_of
 from flwr_dpkmeans.errors import (
     ConfigurationError,
 )

@@ -31,7 +31,7 @@ from flwr_dpkmeans.planner.simulate import (
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.privacy.released_counts import COUNT_DEVIATIONS
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS
-from flwr_dpkmeans.results.page import CONSOLE, HTML, rendered
+from flwr_dpkmeans.results.rendering import CONSOLE, HTML, rendered
 from flwr_dpkmeans.results.whole_files import write_whole
 from flwr_dpkmeans.sums.draft import worst_case
 from flwr_dpkmeans.sums.plan import SECONDS_PER_ROUND_TRIP, Plan, round_trips

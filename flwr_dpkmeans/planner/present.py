@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from flwr_dpkmeans.planner.simulate import MOST_EPSILON
 from flwr_dpkmeans.privacy.release import PrivacyUnit
-from flwr_dpkmeans.results.page import rendered
-from flwr_dpkmeans.results.picture import new_figure, png_of
+from flwr_dpkmeans.results.pictures.figures import new_figure, png_of
+from flwr_dpkmeans.results.rendering import rendered
 
 if TYPE_CHECKING:
     from flwr_dpkmeans.planner.forecast import AlgorithmForecast, Forecast

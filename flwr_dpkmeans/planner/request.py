@@ -10,11 +10,13 @@ from dataclasses import MISSING, dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from flwr_dpkmeans.algorithms import algorithm_entry, clusterings
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
+from flwr_dpkmeans.algorithms.lookup import clusterings
+from flwr_dpkmeans.algorithms.one_place.not_federated import algorithm_entry
 from flwr_dpkmeans.algorithms.server.resolved_bounds import is_private, resolve_bounds
 from flwr_dpkmeans.data.points import Bounds
-from flwr_dpkmeans.data.schema import Schema, schema_of
+from flwr_dpkmeans.data.schema import Schema
+from flwr_dpkmeans.data.schema_source import schema_of
 from flwr_dpkmeans.errors import ConfigurationError, member
 from flwr_dpkmeans.options import (
     own_options,

@@ -1,7 +1,7 @@
 """How much releases over Poisson samples tell: their losses, on a grid.
 
-By ``dp_accounting``, pessimistically; ``noise_proofs.md``, "Mixtures", derives how pure
-releases are priced together with them.
+By ``dp_accounting``, pessimistically. How pure releases are priced together with them
+is derived in ``noise_proofs.md``, "Mixtures".
 """
 
 from __future__ import annotations

@@ -39,8 +39,9 @@ from flwr_dpkmeans.results.cautions.clear_centres import (
 from flwr_dpkmeans.results.cautions.gaps import Gaps
 from flwr_dpkmeans.results.model_file import model_of, plain_of
 from flwr_dpkmeans.results.number_texts import number_texts
-from flwr_dpkmeans.results.page import CONSOLE, HTML, summary
+from flwr_dpkmeans.results.page import summary
 from flwr_dpkmeans.results.profile import as_frame, profile
+from flwr_dpkmeans.results.rendering import CONSOLE, HTML
 from flwr_dpkmeans.results.whole_files import write_whole
 from flwr_dpkmeans.sums.statement import LOCAL
 

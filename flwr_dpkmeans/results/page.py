@@ -9,16 +9,12 @@ from __future__ import annotations
 import base64
 import math
 import re
-import tomllib
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from flwr_dpkmeans.algorithms.profile.profile_reading import MISSING, SHARE
-from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.privacy.provenance import utc_now
 from flwr_dpkmeans.privacy.released_counts import (
     counted,
@@ -41,6 +37,7 @@ from flwr_dpkmeans.results.cautions.sureness import (
 )
 from flwr_dpkmeans.results.headline import headline
 from flwr_dpkmeans.results.number_texts import number_text
+from flwr_dpkmeans.results.rendering import HTML, rendered
 from flwr_dpkmeans.results.value_texts import with_errors
 from flwr_dpkmeans.sums.trust import TRUST_MODELS
 
@@ -49,75 +46,35 @@ if TYPE_CHECKING:
     from flwr_dpkmeans.results.model import Model
     from flwr_dpkmeans.results.run_result import RunResult
 
-HTML, MARKDOWN, CONSOLE = "html", "markdown", "console"
-"""Forms; a console gets Markdown in which nothing is escaped."""
+
 _IN_CONSOLE, _ON_PAGE = 10, 200  # columns and clusters that a table has at most
+
+
 _SIDE_BY_SIDE = 10  # columns of numbers that a printed page has room for
-_LONGEST = 10_000
+
+
 _GREYED = 4  # how cells of a column are shaded that tells no clusters apart
+
+
 _LARGEST_EXPONENT = 700.0
+
+
 _SOURCES = {
     "secure": "exact discrete samplers, Laplace by OpenDP",
     "opendp": "OpenDP's discrete samplers",
 }
 """Where noise comes from, by the run's option."""
+
+
 # The first of the commonest texts, which may hold any character.
 _FIRST = re.compile(r".*?\(\d+\.\d%\)(?=; |$)", re.DOTALL)
+
 
 Table = tuple[str, Sequence[Sequence[str]], Sequence[str], Sequence[Sequence[int]]]
 """Caption; rows, whose first cells are their heads; heads of columns; shades.
 
 The shades, from -3 to 3, are of the cells that are numbers, and repeat what these say.
 """
-
-
-@lru_cache(maxsize=3)
-def _environment(form: str) -> Any:
-    from jinja2 import DictLoader, Environment, StrictUndefined
-    from markupsafe import Markup
-
-    def finished(value: object) -> object:
-        """Keep a value text: no control characters, and no marks of the form."""
-        if isinstance(value, Markup):
-            return value
-        text = printable(value, _LONGEST)
-        if form == HTML:
-            return text
-        if form == MARKDOWN:
-            text = re.sub(r"([\\`*_{}\[\]<>#|~&!])", r"\\\1", text)
-        return Markup(text)
-
-    def turned(rows: Sequence[Sequence[str]]) -> list[list[str]]:
-        """Rows as columns."""
-        return [list(cells) for cells in zip(*rows, strict=True)]
-
-    def widths(rows: Sequence[Sequence[str]]) -> list[int]:
-        """Widths of columns whose cells stand below each other."""
-        return [max(map(len, cells)) for cells in zip(*rows, strict=True)]
-
-    file = Path(__file__).with_name("templates.toml")
-    templates = tomllib.loads(file.read_text(encoding="utf-8"))
-    environment = Environment(
-        loader=DictLoader(templates),
-        autoescape=True,
-        finalize=finished,
-        undefined=StrictUndefined,
-    )
-    environment.trim_blocks = True
-    environment.lstrip_blocks = True
-    environment.globals["turned"] = turned
-    environment.globals["columns"] = widths
-    return environment
-
-
-def rendered(template: str, form: str, **values: Any) -> str:
-    """Fill a template in one of the forms, without lines that its tags leave empty."""
-    environment = _environment(form)
-    macros = environment.get_template("html.j2" if form == HTML else "markdown.j2")
-    page_template = environment.get_template(template)
-    text = page_template.render(values | {"format": macros})
-    lines = re.sub(r"\n{3,}", "\n\n", str(text))
-    return lines.strip("\n") + "\n"
 
 
 def _noise_text(value: float) -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import math
 import textwrap
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,47 +12,77 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.data.columns.column_kind import Kind
 from flwr_dpkmeans.data.columns.dates import iso_date
 from flwr_dpkmeans.privacy.released_counts import faint_clusters
-from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, PrivacyReport
+from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.privacy.shown import size_text
 from flwr_dpkmeans.results.cautions.shades import column_shades
 from flwr_dpkmeans.results.cautions.sureness import unsure_columns
 from flwr_dpkmeans.results.headline import headline
+from flwr_dpkmeans.results.pictures.figures import (
+    BLUE,
+    GREY,
+    SMALL,
+    finished,
+    new_figure,
+    png_of,
+)
 from flwr_dpkmeans.results.value_texts import with_errors
-from flwr_dpkmeans.sums.plan import Plan
 
 if TYPE_CHECKING:
     from flwr_dpkmeans.results.run_result import RunResult
 
-# Okabe and Ito's palette is distinguishable with any kind of colour vision.
-_BLUE = "#0072B2"
-_ORANGE = "#E69F00"
-_GREEN = "#009E73"
-_PALE = "#B3E2D5"
-_GREY = "#999999"
+
 _MOST_COLUMNS = 5  # images beside each other
+
+
 _MOST_CAUTIONS = 14
+
+
 _LINES = 20  # of the column of counts beside the centroids
-_TICK_CHARACTERS = 60  # that fit below half of the picture
+
+
 _MOST_CELLS = 160  # whose values there is room for
+
+
 _MOST_VALUES = 6  # clusters whose values there is room for beside each other
+
+
 _MOST_SHOWN = 24  # columns, and clusters, of a heat map
+
+
 _LONGEST_NAME = 18
+
+
 _COUNT_CHARACTER = (
     0.015  # part of the summary's width that a character of a count takes
 )
-_CHARACTER = 0.016  # part of the strip's width that a character of its labels takes
-_DPI = 110
+
+
 _SUMMARY_DPI = 160
+
+
 _WIDTH = 4.0  # inches: on a telephone's 390 pixels, eight points are ten pixels high
+
+
 _WRAP = 62  # characters of the smallest texts that the width has room for
+
+
 _FULL_SHADE = (
     1.25  # of the colours' ends only some may be used, on which a number can be read
 )
-_SMALL = 8
+
+
 _LINE_HEIGHT, _ROW_HEIGHT, _SCATTER_HEIGHT = 0.16, 0.26, 3.2
+
+
 _CHARACTER_HEIGHT = 0.08  # of an upright label
+
+
 _FEW_CLUSTERS = 3  # whose labels stand beside each other
+
+
 _ALARM = "#A00000"
+
+
 _QUIET = "#666666"
 """Grey of values that tell no clusters apart; its contrast to their cell is 5 to 1."""
 
@@ -94,7 +122,7 @@ def summary_figure(result: RunResult) -> Any:
         0.01,
         0.5,
         "\n".join(cautions),
-        fontsize=_SMALL,
+        fontsize=SMALL,
         va="center",
         color=_ALARM,
     )
@@ -109,8 +137,8 @@ def summary_figure(result: RunResult) -> Any:
         # Beside columns, the counts stand below these.
         axis = parts[-1].subplots()
         _draw_scatter(axis, result)
-    figure.suptitle("\n".join(words), fontsize=_SMALL)
-    return _finished(figure, result.report)
+    figure.suptitle("\n".join(words), fontsize=SMALL)
+    return finished(figure, result.report)
 
 
 def _heights(result: RunResult) -> list[float]:
@@ -138,106 +166,6 @@ def _heights(result: RunResult) -> list[float]:
     return [heat, _SCATTER_HEIGHT] if says_most else [heat]
 
 
-def draw_rounds(result: RunResult) -> bytes:
-    """Draw `rounds_figure` as a PNG."""
-    return png_of(rounds_figure(result))
-
-
-def rounds_figure(result: RunResult) -> Any:
-    """Draw what each release cost, and each round's radius and movement."""
-    figure = new_figure(11, 4.0)
-    left, right = figure.subplots(1, 2)
-    _draw_epsilon(left, result.report)
-    _draw_radius(right, result)
-    figure.suptitle(result.report.line, fontsize=11)
-    return _finished(figure, result.report)
-
-
-def draw_cost_curve(
-    costs: NDArray[np.float64],
-    n_clusters: int,
-    report: PrivacyReport,
-) -> bytes:
-    """Draw `cost_curve_figure` as a PNG."""
-    return png_of(cost_curve_figure(costs, n_clusters, report))
-
-
-def cost_curve_figure(
-    costs: NDArray[np.float64],
-    n_clusters: int,
-    report: PrivacyReport,
-) -> Any:
-    """Draw a cost curve, (largest k,), with its elbow at `n_clusters`."""
-    figure = new_figure(6.5, 4)
-    axes = figure.subplots()
-    ks = np.arange(1, len(costs) + 1)
-    axes.plot(
-        ks,
-        costs,
-        color=_BLUE,
-        marker="o",
-        markersize=4,
-        label="weighted server points",
-    )
-    if 1 <= n_clusters <= len(costs):
-        axes.axvline(
-            n_clusters,
-            color=_ORANGE,
-            linestyle="--",
-            label=f"elbow: k = {n_clusters}",
-        )
-    axes.set(
-        xlabel="number of clusters k",
-        ylabel="k-means cost per row (projected)",
-        ylim=(0.0, None),
-    )
-    axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.legend()
-    figure.suptitle(report.line, fontsize=9)
-    return _finished(figure, report)
-
-
-def new_figure(
-    width: float,
-    height: float,
-    dpi: int | None = None,
-) -> Any:
-    """A figure of so many inches.
-
-    It needs no display and leaves matplotlib's global state alone.
-    """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure: Any = Figure(figsize=(width, height), dpi=dpi or _DPI, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def png_of(figure: Any) -> bytes:
-    """A figure as a PNG."""
-    buffer = io.BytesIO()
-    figure.canvas.print_png(buffer)
-    return buffer.getvalue()
-
-
-def _finished(figure: Any, report: PrivacyReport) -> Any:
-    """The figure, its origin at the foot.
-
-    Texts are drawn as they are: two dollar signs in names make no formula.
-    """
-    from matplotlib.text import Text
-
-    if report.provenance is not None:
-        # A character of this size takes at most an eighteenth of an inch.
-        width = int(18 * figure.get_figwidth())
-        origin = "\n".join(textwrap.wrap(str(report.provenance), width))
-        figure.supxlabel(origin, fontsize=_SMALL - 1, color=_GREY)
-    for text in figure.findobj(Text):
-        text.set_parse_math(False)
-    return figure
-
-
 def _draw_images(figure: Any, result: RunResult) -> None:
     k = len(result.model.centroids)
     rows = math.ceil(k / _MOST_COLUMNS)
@@ -258,10 +186,10 @@ def _draw_images(figure: Any, result: RunResult) -> None:
             vmin=low,
             vmax=high,
         )
-        axis.set_title(label, fontsize=_SMALL - 1)
+        axis.set_title(label, fontsize=SMALL - 1)
     noisy = "" if result.report.is_exact else "noisy "
     title = f"Centroids, with {noisy}counts of the last release"
-    figure.suptitle(title, fontsize=_SMALL)
+    figure.suptitle(title, fontsize=SMALL)
 
 
 def _count_label(
@@ -302,12 +230,12 @@ def _draw_columns(figure: Any, result: RunResult) -> None:
             text,
             ha="center",
             va="center",
-            size=_SMALL,
+            size=SMALL,
             color=colour,
         )
     all_names = model.shown_names
     names = [_shortened(all_names[column]) for column in columns]
-    axis.set_yticks(range(len(columns)), names, fontsize=_SMALL)
+    axis.set_yticks(range(len(columns)), names, fontsize=SMALL)
     labels = [
         _count_label(j, count, result.report)
         for j, count in enumerate(model.counts[clusters])
@@ -317,7 +245,7 @@ def _draw_columns(figure: Any, result: RunResult) -> None:
         range(len(labels)),
         labels,
         rotation=upright,
-        fontsize=_SMALL,
+        fontsize=SMALL,
     )
     cut = []
     if len(columns) < len(all_names):
@@ -327,7 +255,7 @@ def _draw_columns(figure: Any, result: RunResult) -> None:
     parts = f" ({', '.join(cut)})" if cut else ""
     axis.set_title(
         f"Centroids{parts}\nby column: red high, blue low, faint may be noise",
-        fontsize=_SMALL,
+        fontsize=SMALL,
     )
 
 
@@ -354,7 +282,7 @@ def _beside_counts(figure: Any, result: RunResult) -> Any:
             1.0 - line / _LINES,
             label,
             va="top",
-            fontsize=_SMALL - 1,
+            fontsize=SMALL - 1,
         )
     return axis
 
@@ -406,7 +334,7 @@ def _draw_scatter(axis: Any, result: RunResult) -> None:
             labels[index] = f"principal axis {index + 1} ({shares[index]:.0%})"
     sizes = np.clip(model.counts, 0.0, None)
     area = 60.0 + 600.0 * sizes / max(float(sizes.max()), 1.0)
-    colours = np.where(faint, _GREY, _BLUE)
+    colours = np.where(faint, GREY, BLUE)
     axis.scatter(
         shown[:, 0],
         shown[:, 1],
@@ -426,145 +354,9 @@ def _draw_scatter(axis: Any, result: RunResult) -> None:
         )
     if not labels[1]:
         axis.set_yticks([])
-    axis.set_xlabel(labels[0], fontsize=_SMALL)
-    axis.set_ylabel(labels[1], fontsize=_SMALL)
-    axis.tick_params(labelsize=_SMALL)
+    axis.set_xlabel(labels[0], fontsize=SMALL)
+    axis.set_ylabel(labels[1], fontsize=SMALL)
+    axis.tick_params(labelsize=SMALL)
     noisy = "" if result.report.is_exact else "noisy "
-    axis.set_title(f"Centroids, area by {noisy}count", fontsize=_SMALL)
+    axis.set_title(f"Centroids, area by {noisy}count", fontsize=SMALL)
     axis.margins(0.12)
-
-
-def _draw_epsilon(axis: Any, report: PrivacyReport) -> None:
-    """The budget as a strip, which each aggregation takes a part of.
-
-    It ends at the cost so far.
-    """
-    costs: dict[str, float] = {}
-    attempts: dict[int, list[int]] = {}
-    for line in report.releases:
-        # Attempts are numbered through the whole run, so what marks a repetition is an
-        # earlier one of the same round.
-        tried = attempts.setdefault(line.round_index, [line.attempt])
-        if line.attempt not in tried:
-            tried.append(line.attempt)
-        costs[str(line.round_index) + "'" * tried.index(line.attempt)] = (
-            line.epsilon_so_far
-        )
-    axis.set_xlabel("epsilon so far")
-    axis.set_title("Budget by round", fontsize=10)
-    axis.set_yticks([])
-    finite = [cost for cost in costs.values() if math.isfinite(cost)]
-    if not finite:
-        axis.text(
-            0.5,
-            0.5,
-            "no noise was added: epsilon is infinite",
-            ha="center",
-            transform=axis.transAxes,
-        )
-        return
-    beyond = 1.05 if len(finite) == len(costs) else 1.3
-    whole = beyond * max(report.epsilon_requested, *finite)
-    before = 0.0
-    for index, (name, cost) in enumerate(costs.items()):
-        ends = max(cost, before)
-        label = name
-        shade = _GREEN if index % 2 == 0 else _PALE
-        if math.isinf(cost):
-            # What was released without noise reaches beyond the end.
-            ends = 1.5 * whole
-            label = f"{name}: infinite"
-            shade = "white"
-        axis.barh(
-            0.0,
-            ends - before,
-            left=before,
-            height=1.0,
-            color=shade,
-            edgecolor="black",
-            linewidth=0.6,
-        )
-        if min(ends, whole) - before > _CHARACTER * (1 + len(label)) * whole:
-            axis.text(
-                (before + min(ends, whole)) / 2.0,
-                0.0,
-                label,
-                ha="center",
-                va="center",
-                fontsize=7,
-            )
-        before = ends
-    axis.axvline(
-        report.epsilon_requested,
-        color=_ORANGE,
-        linestyle="--",
-        label="epsilon asked for",
-    )
-    axis.set(xlim=(0.0, whole), ylim=(-2.0, 2.0))
-    axis.legend(loc="upper left", fontsize=8)
-    # Rounds before the first one have names, which are too long for the strip.
-    named = [
-        f"{line.round_index}: {line.round_name}"
-        for line in report.releases
-        if Plan.discovers(line.round_index)
-    ]
-    notes = ["numbers are rounds", *dict.fromkeys(named)]
-    if any("'" in name for name in costs):
-        notes.append("' marks a repeated attempt")
-    axis.text(
-        0.02,
-        0.05,
-        textwrap.fill("; ".join(notes), _TICK_CHARACTERS),
-        fontsize=8,
-        transform=axis.transAxes,
-    )
-
-
-def _set_ticks(
-    axis: Any,
-    positions: Sequence[int],
-    labels: Sequence[str],
-) -> None:
-    """Label as many positions on the x-axis, evenly, as there is room for."""
-    widest = max(map(len, labels), default=0)
-    n_characters = len(labels) * (1 + widest)
-    step = max(1, math.ceil(n_characters / _TICK_CHARACTERS))
-    axis.set_xticks(positions[::step], labels[::step])
-
-
-def _draw_radius(axis: Any, result: RunResult) -> None:
-    """Radius in force and largest movement of a centroid, in scaled units."""
-    moving = [
-        line
-        for line in result.report.releases
-        if not Plan.discovers(line.round_index)
-        and line.round_name not in CLOSING_ROUNDS
-    ]
-    radii = {line.round_index: line.radius for line in moving}
-    rounds = sorted(radii)
-    with_radius = [index for index in rounds if radii[index] is not None]
-    if with_radius:
-        axis.step(
-            with_radius,
-            [radii[index] for index in with_radius],
-            where="mid",
-            color=_BLUE,
-            marker="o",
-            label="radius",
-        )
-    if result.movements:
-        # Rounds before the first Lloyd round move nothing.
-        shown = rounds[-len(result.movements) :]
-        axis.plot(
-            shown,
-            result.movements,
-            color=_ORANGE,
-            marker="s",
-            label="largest movement",
-        )
-    _set_ticks(axis, rounds, [str(index) for index in rounds])
-    axis.set(ylim=(0.0, None), xlabel="round", ylabel="distance (box [-1, 1])")
-    title = "Radius and movement per round" if with_radius else "Movement per round"
-    axis.set_title(title, fontsize=10)
-    if with_radius or result.movements:
-        axis.legend(fontsize=8)

@@ -112,7 +112,7 @@ class ClusterChoice:
 
         Returns its absolute path.
         """
-        from flwr_dpkmeans.results.picture import draw_cost_curve
+        from flwr_dpkmeans.results.pictures.cost_curve import draw_cost_curve
 
         drawn = draw_cost_curve(self.costs, self.n_clusters, self.privacy)
         return write_whole(Path(path), drawn)

@@ -15,8 +15,9 @@ import numpy as np
 
 from flwr_dpkmeans.log import placed_logger, where_raised
 from flwr_dpkmeans.privacy.report import PrivacyReport
-from flwr_dpkmeans.results.page import HTML, MARKDOWN, page, registry_record
+from flwr_dpkmeans.results.page import page, registry_record
 from flwr_dpkmeans.results.profile import as_frame
+from flwr_dpkmeans.results.rendering import HTML, MARKDOWN
 from flwr_dpkmeans.results.run_metrics import metrics_of
 from flwr_dpkmeans.results.run_result import RunResult
 from flwr_dpkmeans.results.whole_files import write_folder, write_whole
@@ -44,7 +45,9 @@ def result_files(result: RunResult) -> dict[str, bytes]:
 
     If it chose k, with the cost curve as a picture and as numbers.
     """
-    from flwr_dpkmeans.results.picture import draw_cost_curve, draw_rounds, draw_summary
+    from flwr_dpkmeans.results.picture import draw_summary
+    from flwr_dpkmeans.results.pictures.cost_curve import draw_cost_curve
+    from flwr_dpkmeans.results.pictures.rounds_picture import draw_rounds
 
     report = result.report
     model = result.model

@@ -2,6 +2,6 @@
 
 Keys, mask streams, graphs and the two state machines.
 
-Nothing here knows of clustering, of privacy accounting or of Flower; see protocol.md
-beside this file.
+Nothing here knows of clustering, of privacy accounting or of Flower; the page is
+``docs/reference/protocol.md``.
 """

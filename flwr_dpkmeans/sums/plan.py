@@ -54,6 +54,10 @@ FIRST_NODE_ID = 2
 Seeded noise depends on a client's id; Flower's node 1 is the SuperLink.
 """
 MAX_CLIENTS = 2**20
+FIRST_NODE_ID = 2
+"""Of a client in all engines, where node 1 is the SuperLink, since seeded noise depends
+on a client's id.
+"""
 SECONDS_PER_ROUND_TRIP = 6.0
 """Of a deployment, measured on a SuperLink with SuperNodes on one machine.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, MutableMapping
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import TypeVar
 
@@ -18,8 +19,9 @@ class Registry(MutableMapping[str, ItemT]):
 
     Installed packages offer them by an entry point of a group.
 
-    The entry points are loaded when somebody asks for a name that was not added, or for
-    all.
+    Items that were offered by their place are imported when somebody asks for their
+    name, or for all; entry points when somebody asks for a name that is neither offered
+    nor added, or for all.
     """
 
     def __init__(
@@ -32,6 +34,7 @@ class Registry(MutableMapping[str, ItemT]):
         self._option = option
         self._require = require
         self._complete = False
+        self._places: dict[str, str] = {}
         self._items: dict[str, ItemT] = {}
         self._unusable: dict[str, str] = {}
 
@@ -46,10 +49,26 @@ class Registry(MutableMapping[str, ItemT]):
         """
         if self._require is not None:
             self._require(name, item)
+        self._import(name)
         if self._items.setdefault(name, item) is not item:
             raise ConfigurationError(
                 f"{name!r} is registered already: choose another name."
             )
+
+    def offer(self, name: str, place: str) -> None:
+        """Make an item known by its place, ``module:name``."""
+        self._places[name] = place
+
+    def _import(self, name: str) -> None:
+        """Import an item that was offered."""
+        place = self._places.get(name)
+        if place is None or name in self._items:
+            return
+        module, attribute = place.split(":")
+        item: ItemT = getattr(import_module(module), attribute)
+        if self._require is not None:
+            self._require(name, item)
+        self._items[name] = item
 
     def find(self, name: str, *others: str) -> ItemT:
         """Return the item of a name.
@@ -74,6 +93,7 @@ class Registry(MutableMapping[str, ItemT]):
         return self._items[name]
 
     def __getitem__(self, name: str) -> ItemT:
+        self._import(name)
         if name not in self._items:
             self._load()
         return self._items[name]
@@ -83,17 +103,20 @@ class Registry(MutableMapping[str, ItemT]):
         self._items[name] = item
 
     def __delitem__(self, name: str) -> None:
-        del self._items[name]
+        self._places.pop(name, None)
+        self._items.pop(name, None)
 
     def __iter__(self) -> Iterator[str]:
         self._load()
-        return iter(tuple(self._items))
+        added = [name for name in self._items if name not in self._places]
+        return iter((*self._places, *added))
 
     def __len__(self) -> int:
-        self._load()
-        return len(self._items)
+        return len(tuple(iter(self)))
 
     def _load(self) -> None:
+        for name in self._places:
+            self._import(name)
         if self._complete:
             return
         self._complete = True

@@ -18,12 +18,13 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import ServerData, algorithm_entry
+from flwr_dpkmeans.algorithms.one_place.not_federated import algorithm_entry
 from flwr_dpkmeans.algorithms.server.held_points import HeldPoints, hold_points
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.sums.build import initial_state
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.public_facts import ServerData
 from flwr_dpkmeans.sums.statement import epsilon_after
 from simulations.audit.audit import AuditOptions, AuditResult, resolve_method
 from simulations.audit.bounds import Method

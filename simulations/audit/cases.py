@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import ServerData, algorithm_entry, clusterings
+from flwr_dpkmeans.algorithms.lookup import clusterings
+from flwr_dpkmeans.algorithms.one_place.not_federated import algorithm_entry
 from flwr_dpkmeans.algorithms.server.held_points import HeldPoints, hold_points
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.kernels.grid import round_to_grid
@@ -27,7 +28,7 @@ from flwr_dpkmeans.sums.build import initial_state
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.public_facts import CLIP_BOUNDS
+from flwr_dpkmeans.sums.public_facts import CLIP_BOUNDS, ServerData
 from flwr_dpkmeans.sums.settings import Dropout
 
 Array = NDArray[np.float64]

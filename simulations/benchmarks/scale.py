@@ -30,10 +30,10 @@ from flwr.clientapp import ClientApp
 from rich.table import Table
 
 from flwr_dpkmeans import FederatedKMeans
-from flwr_dpkmeans.flower.engines import InProcessGrid, Node
-from flwr_dpkmeans.flower.exchange import message_of
+from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
+from flwr_dpkmeans.flower.messages.replies import message_of
 from flwr_dpkmeans.options import Cohort
-from flwr_dpkmeans.results.picture import new_figure, png_of
+from flwr_dpkmeans.results.pictures.figures import new_figure, png_of
 from flwr_dpkmeans.results.whole_files import write_whole
 from flwr_dpkmeans.secagg import ciphers, keys
 from flwr_dpkmeans.secagg.messages import Stage

@@ -32,9 +32,10 @@ from flwr.server.strategy import FedAvg
 from flwr.server.workflow import DefaultWorkflow, SecAggPlusWorkflow
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.flower.client_app import SecureAggregation, WrappedApp
-from flwr_dpkmeans.flower.engines import InProcessGrid, Node
-from flwr_dpkmeans.flower.strategy import SecureSum
+from flwr_dpkmeans.flower.client.wrapped_app import WrappedApp
+from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
+from flwr_dpkmeans.flower.mod import SecureAggregation
+from flwr_dpkmeans.flower.strategies.secure_sum import SecureSum
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import IN_SIMULATION
 from flwr_dpkmeans.node.settings import NodeSettings

@@ -15,8 +15,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from flwr_dpkmeans.algorithms import NOT_FEDERATED, clusterings
-from flwr_dpkmeans.flower.server_app import table_of
+from flwr_dpkmeans.algorithms.lookup import clusterings
+from flwr_dpkmeans.algorithms.one_place.not_federated import NOT_FEDERATED
+from flwr_dpkmeans.flower.run_keys import table_of
 from flwr_dpkmeans.options import Auto, ClientLevel, Group
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.option_rules import Options, rule_of

@@ -23,7 +23,8 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from flwr_dpkmeans.algorithms import NOT_FEDERATED, clusterings
+from flwr_dpkmeans.algorithms.lookup import clusterings
+from flwr_dpkmeans.algorithms.one_place.not_federated import NOT_FEDERATED
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.options import options_of
 from flwr_dpkmeans.sums.trust import TRUST_MODELS

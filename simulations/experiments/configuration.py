@@ -19,14 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans import __version__
-from flwr_dpkmeans.algorithms import NOT_FEDERATED, clusterings
+from flwr_dpkmeans.algorithms.lookup import clusterings
+from flwr_dpkmeans.algorithms.one_place.not_federated import NOT_FEDERATED
 from flwr_dpkmeans.algorithms.server.resolved_bounds import PRIVATE, is_private
 from flwr_dpkmeans.baselines.central import require_central
 from flwr_dpkmeans.data.bounds.stated_bounds import read_ranges
 from flwr_dpkmeans.data.bundled import BUNDLED
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import ConfigurationError, nearest
-from flwr_dpkmeans.flower.server_app import strategy_from_run_config, table_of
+from flwr_dpkmeans.flower.run_config import strategy_from_run_config
+from flwr_dpkmeans.flower.run_keys import table_of
 from flwr_dpkmeans.options import read_config, task_kind
 from flwr_dpkmeans.sums.checks.supported import require_supported
 from flwr_dpkmeans.sums.config import RunConfig

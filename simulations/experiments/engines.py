@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import NOT_FEDERATED
 from flwr_dpkmeans.algorithms.measure.evaluated_state import COST_CURVE
+from flwr_dpkmeans.algorithms.one_place.not_federated import NOT_FEDERATED
 from flwr_dpkmeans.algorithms.server.box_units import in_callers_units
 from flwr_dpkmeans.algorithms.server.box_widths import squared_unit
 from flwr_dpkmeans.algorithms.server.resolved_bounds import is_private

@@ -24,7 +24,7 @@ from flwr.common.config import flatten_dict
 
 from flwr_dpkmeans.deploy.node_command import settings_text
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower.server_app import strategy_from_run_config
+from flwr_dpkmeans.flower.run_config import strategy_from_run_config
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import SECONDS_PER_ROUND_TRIP, round_trips
 from simulations.commands import exit_code

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
-from flwr_dpkmeans.flower.server_app import require_known
+from flwr_dpkmeans.flower.run_config import require_known
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.writer import CENTROIDS_FILE, METRICS_FILE, REPORT_FILE
 from simulations.flower.ray_settings import (

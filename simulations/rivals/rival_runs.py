@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans import FederatedKMeans
-from flwr_dpkmeans.algorithms import NOT_FEDERATED
+from flwr_dpkmeans.algorithms.one_place.not_federated import NOT_FEDERATED
 from flwr_dpkmeans.errors import DPKMeansError
 from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.sums.option_rules import Options

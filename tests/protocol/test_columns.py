@@ -22,7 +22,8 @@ from support.protocol_federation import (
 )
 
 from flwr_dpkmeans.errors import DPKMeansError, ProtocolError, RefusalError
-from flwr_dpkmeans.flower.strategy import PrivateKMeans, ProxyLloyd
+from flwr_dpkmeans.flower.strategies.proxy_lloyd import ProxyLloyd
+from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.sums.checks.columns import columns_digest
 from flwr_dpkmeans.sums.checks.verify import require_next, verify_plan
@@ -212,22 +213,22 @@ def test_points_of_the_server_without_names_do_not_mix_with_named_tables() -> No
 # -- a server that lies ----------------------------------------------------------------
 
 
-def lying(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
+def lying(monkeypatch: pytest.MonkeyPatch, running: Federation, change: Any) -> None:
     """A server that compares nothing, and changes what it announces to each node."""
-    honest = PrivateKMeans.configure_train
     monkeypatch.setattr(
         "flwr_dpkmeans.sums.server._common_columns", lambda *_, **__: ""
     )
 
-    def configure_train(self: PrivateKMeans, *args: Any) -> list[Message]:
-        messages = honest(self, *args)
-        if self.run.due is not Stage.SUM:
+    class Lying(PrivateKMeans):
+        def configure_train(self, *args: Any) -> list[Message]:
+            messages = super().configure_train(*args)
+            if self.run.due is not Stage.SUM:
+                return messages
+            for message in messages:
+                change(self.run, message)
             return messages
-        for message in messages:
-            change(self.run, message)
-        return messages
 
-    monkeypatch.setattr(PrivateKMeans, "configure_train", configure_train)
+    running.strategy_class = Lying
 
 
 @pytest.mark.parametrize("says", ["nothing", "the columns of another node"])
@@ -245,7 +246,7 @@ def test_each_node_compares_for_itself(
         )
         message.content["dpkmeans"]["plan"] = dump_plan(told)
 
-    lying(monkeypatch, change)
+    lying(monkeypatch, running, change)
     with pytest.raises(DPKMeansError, match="columns"):
         running.start(**options)
     assert running.ledgers[SECOND].entries() == ()
@@ -265,7 +266,7 @@ def test_a_server_that_shows_each_node_its_own_columns_gets_a_sum_of_noise(
         if run.session.round_index == run.plan.first_round:
             message.content["dpkmeans"]["plan"] = dump_plan(told)
 
-    lying(monkeypatch, change)
+    lying(monkeypatch, running, change)
     with pytest.raises(
         DPKMeansError, match="no data within the plan's bounds add up to"
     ):
@@ -273,21 +274,21 @@ def test_a_server_that_shows_each_node_its_own_columns_gets_a_sum_of_noise(
 
 
 def test_columns_do_not_change_once_they_are_agreed_on(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     running = federated(NAMES, NAMES, NAMES)
-    honest = PrivateKMeans.configure_train
 
-    def configure_train(self: PrivateKMeans, *args: Any) -> list[Message]:
-        messages = honest(self, *args)
-        if self.run.due is not Stage.SUM:
+    class Repeating(PrivateKMeans):
+        def configure_train(self, *args: Any) -> list[Message]:
+            messages = super().configure_train(*args)
+            if self.run.due is not Stage.SUM:
+                return messages
+            if self.run.session.round_index == 2:
+                for message in messages:
+                    message.content["dpkmeans"]["plan"] = dump_plan(self.run.plan)
             return messages
-        if self.run.session.round_index == 2:
-            for message in messages:
-                message.content["dpkmeans"]["plan"] = dump_plan(self.run.plan)
-        return messages
 
-    monkeypatch.setattr(PrivateKMeans, "configure_train", configure_train)
+    running.strategy_class = Repeating
     with pytest.raises(DPKMeansError, match="0 clients are left"):
         running.start()
     assert "another plan came although the one in force says the same" in caplog.text

@@ -4,7 +4,6 @@ dropouts, an oblivious server.
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Message
+from support.machine import counting_bytes, replace_entropy
 from support.messages import (
     RECORD,
     ServerRun,
@@ -37,15 +37,15 @@ from support.protocol_federation import (
 )
 from support.states import with_extras
 
+from flwr_dpkmeans.data import bundled
 from flwr_dpkmeans.errors import CohortError, RefusalError
-from flwr_dpkmeans.flower import kmeans_client
-from flwr_dpkmeans.flower.client_app import client_app, load_client
-from flwr_dpkmeans.flower.engines import InProcessGrid, Node
+from flwr_dpkmeans.flower.client.node_table import load_client
+from flwr_dpkmeans.flower.client_app import client_app
+from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import read_config
-from flwr_dpkmeans.sums.client import transitions as mod_module
 from flwr_dpkmeans.sums.price import price
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.statement import epsilon_after
@@ -315,10 +315,7 @@ def replies_to_a_plan(
 
     Clients' keys, which are random, are the same every time.
     """
-    keys = itertools.count(1)
-    monkeypatch.setattr(
-        mod_module, "generate_private_key", lambda: next(keys).to_bytes(32, "little")
-    )
+    replace_entropy(monkeypatch, counting_bytes())
     parts = grid_parts(SIZES)
     clients = [
         KMeansClient(part, labels=lambda n=n: LABELS[kind](n))
@@ -412,10 +409,7 @@ def answers_of_an_app(
 
     Bytes of each reply, and its code.
     """
-    keys = itertools.count(1)
-    monkeypatch.setattr(
-        mod_module, "generate_private_key", lambda: next(keys).to_bytes(32, "little")
-    )
+    replace_entropy(monkeypatch, counting_bytes())
     paths = [
         {
             "data-path": str(folder / f"rows{i}.csv"),
@@ -511,7 +505,7 @@ def test_a_policy_against_evaluations_holds_for_labels(
     hospitals: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        kmeans_client, "as_classes", lambda *_: pytest.fail("labels were read")
+        bundled, "as_classes", lambda *_: pytest.fail("labels were read")
     )
     own = {"label-column": "remark", "policy": str(hospitals / "policy.toml")}
     for plan, code in (("none", ""), ("many", "RefusalError")):

@@ -20,7 +20,7 @@ from support.wrong_trust import watch_noise
 
 from flwr_dpkmeans.errors import CohortError
 from flwr_dpkmeans.flower import strategy as strategy_module
-from flwr_dpkmeans.flower.exchange import RECORD
+from flwr_dpkmeans.flower.messages.message_records import RECORD
 
 NOTHING: tuple[ArrayRecord, ConfigRecord] = (ArrayRecord(), ConfigRecord())
 

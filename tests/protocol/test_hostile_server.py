@@ -47,9 +47,10 @@ from support.protocol_federation import (
 from flwr_dpkmeans import KMeansClient
 from flwr_dpkmeans.algorithms.lloyd_family.absolute_sums import LloydTask
 from flwr_dpkmeans.errors import CohortError, DPKMeansError, RefusalError
-from flwr_dpkmeans.flower.client_app import SecureAggregation
-from flwr_dpkmeans.flower.engines import Node
-from flwr_dpkmeans.flower.strategy import PrivateKMeans, Timeouts
+from flwr_dpkmeans.flower.in_process_grid import Node
+from flwr_dpkmeans.flower.mod import SecureAggregation
+from flwr_dpkmeans.flower.strategies.timeouts import Timeouts
+from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.ledger import RESULT_TAKEN, LedgerEntry, MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.node.settings import NodeSettings

@@ -17,9 +17,10 @@ from support.protocol_federation import Federation, grid_parts, make_federation
 
 from flwr_dpkmeans.errors import CohortError, RefusalError
 from flwr_dpkmeans.flower import strategy
-from flwr_dpkmeans.flower.client_app import Wrapped
+from flwr_dpkmeans.flower.client.wrapped import Wrapped
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
-from flwr_dpkmeans.flower.strategy import PrivateKMeans, Timeouts
+from flwr_dpkmeans.flower.strategies.timeouts import Timeouts
+from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node import guard as approval
 
 SIZES = (120, 80, 60, 40, 30, 20)

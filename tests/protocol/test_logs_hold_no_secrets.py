@@ -28,8 +28,9 @@ from support.messages import RECORD
 from support.protocol_federation import Federation, Truth, grid_parts, make_federation
 
 from flwr_dpkmeans.errors import DataError, RefusalError
-from flwr_dpkmeans.flower import client_app as mod_module
-from flwr_dpkmeans.flower.client_app import Wrapped, show_node_logs
+from flwr_dpkmeans.flower import mod as mod_module
+from flwr_dpkmeans.flower.client.node_config import show_node_logs
+from flwr_dpkmeans.flower.client.wrapped import Wrapped
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.log import LineFormatter, LogFormat
 from flwr_dpkmeans.node import node_log

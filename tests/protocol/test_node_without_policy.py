@@ -15,9 +15,10 @@ import flwr_dpkmeans
 from flwr_dpkmeans import ProxyLloyd
 from flwr_dpkmeans.errors import BudgetError, DPKMeansError, RefusalError
 from flwr_dpkmeans.flower.client_app import client_app
-from flwr_dpkmeans.flower.engines import InProcessGrid, Node
+from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
-from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans
+from flwr_dpkmeans.flower.strategies.strategy_result import KMeansResult
+from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.ledger import LedgerEntry, MemoryLedger, Past
 from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.node.policy import DEPLOYED, REQUIRED, ClientPolicy

@@ -5,7 +5,6 @@ No cell changes what it answers at no charge.
 
 from __future__ import annotations
 
-import itertools
 import logging
 import sys
 from pathlib import Path
@@ -14,17 +13,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from support.machine import counting_bytes, replace_entropy
 from support.messages import ServerRun, parse_failure
 from support.protocol_federation import all_bytes, grid_parts, small_config
 
-from flwr_dpkmeans.flower import client_app as flower_client
-from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app, load_client
-from flwr_dpkmeans.flower.engines import InProcessGrid, Node
+from flwr_dpkmeans.flower.client.clean_rows import client_of
+from flwr_dpkmeans.flower.client.node_table import load_client
+from flwr_dpkmeans.flower.client_app import client_app
+from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
+from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.node.settings import NodeSettings
-from flwr_dpkmeans.sums.client import transitions as mod_module
 
 SECRET = "s3cr3t"
 ROWS = ["0.1,0.2,w1,0", "0.3,0.4,w2,1", "0.5,0.6,w3,1"]
@@ -65,10 +66,7 @@ def answers(
     """What the server gets of two deployed nodes in the key phase, the first of which
     has this file.
     """
-    keys = itertools.count(1)
-    monkeypatch.setattr(
-        mod_module, "generate_private_key", lambda: next(keys).to_bytes(32, "little")
-    )
+    replace_entropy(monkeypatch, counting_bytes())
     nodes, policy = [], folder / "policy.toml"
     policy.write_text("allow-anything = true\n")
     for index, content in enumerate((lines, FILES["as it should be"])):
@@ -234,9 +232,7 @@ def test_a_gap_in_ones_own_table_is_no_error_whatever_its_columns_are(
     Failures of a table have a sentence of their own.
     """
     assert (
-        flower_client.client_of(HOLES[kind], tmp_path).fit([], {"task": "describe"})[2][
-            "n_features"
-        ]
+        client_of(HOLES[kind], tmp_path).fit([], {"task": "describe"})[2]["n_features"]
         == 2
     )
-    assert len(flower_client.client_of(HOLES[kind], tmp_path).points) == 2
+    assert len(client_of(HOLES[kind], tmp_path).points) == 2

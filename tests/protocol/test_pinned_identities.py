@@ -39,7 +39,7 @@ from support.protocol_federation import (
 )
 
 from flwr_dpkmeans.errors import ConfigurationError, IdentityError, RefusalError
-from flwr_dpkmeans.flower.client_app import node_settings
+from flwr_dpkmeans.flower.client.node_config import node_settings
 from flwr_dpkmeans.node.guard import NodeGuard
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import MemoryLedger

@@ -22,10 +22,12 @@ from support.messages import RECORD, VECTOR_RECORD
 from support.protocol_federation import grid_parts, make_federation, small_config
 
 from flwr_dpkmeans.errors import BudgetError, CohortError, DPKMeansError, RefusalError
-from flwr_dpkmeans.flower.client_app import client_app, node_settings
-from flwr_dpkmeans.flower.engines import Node
+from flwr_dpkmeans.flower.client.node_config import node_settings
+from flwr_dpkmeans.flower.client_app import client_app
+from flwr_dpkmeans.flower.in_process_grid import Node
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
-from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans
+from flwr_dpkmeans.flower.strategies.strategy_result import KMeansResult
+from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.ledger import Admit, LedgerEntry, MemoryLedger, Past
 from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.node.policy import ClientPolicy

@@ -48,7 +48,7 @@ from flwr_dpkmeans.errors import (
     RefusalError,
 )
 from flwr_dpkmeans.flower.kmeans_client import STATISTIC, KMeansClient
-from flwr_dpkmeans.flower.server_app import strategy_from_run_config
+from flwr_dpkmeans.flower.run_config import strategy_from_run_config
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan
 from flwr_dpkmeans.sums.plan import Plan

@@ -21,7 +21,7 @@ from test_server_state import drawn
 from flwr_dpkmeans import KMeansClient
 from flwr_dpkmeans.algorithms.server.held_points import hold_points
 from flwr_dpkmeans.errors import BudgetError, PlanError, ProtocolError
-from flwr_dpkmeans.flower.client_app import Wrapped
+from flwr_dpkmeans.flower.client.wrapped import Wrapped
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.results.model import Model

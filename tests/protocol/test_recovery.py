@@ -35,7 +35,7 @@ from support.protocol_federation import (
 )
 
 from flwr_dpkmeans.errors import CohortError, RefusalError
-from flwr_dpkmeans.flower.server_app import strategy_from_run_config
+from flwr_dpkmeans.flower.run_config import strategy_from_run_config
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.policy import ClientPolicy
@@ -333,22 +333,24 @@ def test_the_server_receives_nothing_readable(trust: str) -> None:
             assert count_readable(vector) == 0
 
 
-def unmask_with(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
+def unmask_with(federation: Federation, change: Any) -> None:
     """A server that tells some clients of other survivors."""
-    honest = PrivateKMeans.configure_train
 
-    def hostile(self: Any, *args: Any) -> list[Message]:
-        messages = honest(self, *args)
-        if self.run.due is not Stage.UNMASK or self.run.session.round_index != 2:
+    class Hostile(PrivateKMeans):
+        def configure_train(self, *args: Any) -> list[Message]:
+            messages = super().configure_train(*args)
+            if self.run.due is not Stage.UNMASK:
+                return messages
+            if self.run.session.round_index != 2:
+                return messages
+            for message in messages:
+                request = parse_unmask_request(message.content)
+                told = change(message.metadata.dst_node_id, request.survivors)
+                request = UnmaskRequest(request.round_index, request.attempt, told)
+                message.content = unmask_request_content(request)
             return messages
-        for message in messages:
-            request = parse_unmask_request(message.content)
-            told = change(message.metadata.dst_node_id, request.survivors)
-            request = UnmaskRequest(request.round_index, request.attempt, told)
-            message.content = unmask_request_content(request)
-        return messages
 
-    monkeypatch.setattr(PrivateKMeans, "configure_train", hostile)
+    federation.strategy_class = Hostile
 
 
 def refusals(federation: Federation) -> list[str]:
@@ -380,27 +382,23 @@ def refusals(federation: Federation) -> list[str]:
         ),
     ],
 )
-def test_false_survivors_are_refused(
-    told: Any, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_false_survivors_are_refused(told: Any, words: str) -> None:
     federation = make_federation(grid_parts(SIZES))
-    unmask_with(monkeypatch, told)
+    unmask_with(federation, told)
     with pytest.raises(CohortError):
         run(federation, trust="central")
     assert refusals(federation)
     assert all(re.search(words, sentence) for sentence in refusals(federation))
 
 
-def test_a_client_that_some_are_told_is_dropped_is_not_opened(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_client_that_some_are_told_is_dropped_is_not_opened() -> None:
     """Half of the clients give shares of node 4's self mask, half of its pairwise key.
 
     Not enough for either.
     """
     federation = make_federation(grid_parts(SIZES))
     unmask_with(
-        monkeypatch,
+        federation,
         lambda node, all_: (
             all_ if node % 2 else tuple(s for s in all_ if s != 4 or node == 4)
         ),

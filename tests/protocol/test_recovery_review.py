@@ -26,7 +26,7 @@ from support.protocol_federation import (
 from support.wrong_trust import watch_noise
 
 from flwr_dpkmeans.errors import RefusalError
-from flwr_dpkmeans.flower.exchange import recall
+from flwr_dpkmeans.flower.messages.client_memory import recall
 from flwr_dpkmeans.node.ledger import RESULT_TAKEN, SHARES_GIVEN
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.secagg.graph import least_survivors

@@ -17,9 +17,11 @@ from flwr_dpkmeans import FederatedKMeans, ProxyLloyd
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PeerError
 from flwr_dpkmeans.estimators.federate import federate
-from flwr_dpkmeans.flower.client_app import client_app, load_client
-from flwr_dpkmeans.flower.engines import InProcessGrid, Node
-from flwr_dpkmeans.flower.server_app import report_result, strategy_from_run_config
+from flwr_dpkmeans.flower.client.node_table import load_client
+from flwr_dpkmeans.flower.client_app import client_app
+from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
+from flwr_dpkmeans.flower.run_config import strategy_from_run_config
+from flwr_dpkmeans.flower.server_app import report_result
 from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.results.model import Model
 

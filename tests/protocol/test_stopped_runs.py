@@ -23,9 +23,11 @@ from support.protocol_federation import (
 
 from flwr_dpkmeans.errors import BudgetError, CohortError, RefusalError
 from flwr_dpkmeans.flower import strategy
-from flwr_dpkmeans.flower.client_app import client_app, load_client
-from flwr_dpkmeans.flower.engines import InProcessGrid, Node
-from flwr_dpkmeans.flower.exchange import content_of, recall
+from flwr_dpkmeans.flower.client.node_table import load_client
+from flwr_dpkmeans.flower.client_app import client_app
+from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
+from flwr_dpkmeans.flower.messages.client_memory import recall
+from flwr_dpkmeans.flower.messages.message_records import content_of
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.secagg.messages import StopRequest

@@ -23,7 +23,7 @@ from support.protocol_federation import (
 )
 from support.wrong_trust import plant_noise
 
-from flwr_dpkmeans.algorithms import clusterings
+from flwr_dpkmeans.algorithms.lookup import clusterings
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.privacy.release import NoiseShape, vector_length
 from flwr_dpkmeans.sums.draft import draft_plan

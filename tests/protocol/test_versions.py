@@ -38,7 +38,7 @@ from test_hostile_server import VICTIM, changed, hostile, small_config
 
 import flwr_dpkmeans
 from flwr_dpkmeans.errors import DPKMeansError, RefusalError, VersionError
-from flwr_dpkmeans.flower.engines import Node
+from flwr_dpkmeans.flower.in_process_grid import Node
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.secagg import credentials as identity_module
 from flwr_dpkmeans.secagg import keys

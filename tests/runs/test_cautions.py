@@ -33,10 +33,13 @@ from flwr_dpkmeans.errors import (
     PrivacyWarning,
     warn_once,
 )
-from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app, load_client
-from flwr_dpkmeans.flower.engines import InProcessGrid, Node
+from flwr_dpkmeans.flower.client.node_table import load_client
+from flwr_dpkmeans.flower.client_app import client_app
+from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
+from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.flower.server_app import report_result
-from flwr_dpkmeans.flower.strategy import FastLloyd, PrivateKMeans
+from flwr_dpkmeans.flower.strategies.noisy_lloyd import FastLloyd
+from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.node.settings import NodeSettings

@@ -16,9 +16,9 @@ from sklearn.metrics import adjusted_rand_score
 
 from flwr_dpkmeans import DPKMeans, FederatedKMeans, Schema, client_app
 from flwr_dpkmeans.errors import PeerError, PrivacyWarning
-from flwr_dpkmeans.flower.client_app import SecureAggregation
-from flwr_dpkmeans.flower.engines import InProcessGrid, Node
-from flwr_dpkmeans.flower.strategy import FastLloyd
+from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
+from flwr_dpkmeans.flower.mod import SecureAggregation
+from flwr_dpkmeans.flower.strategies.noisy_lloyd import FastLloyd
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.node.settings import NodeSettings

@@ -18,8 +18,8 @@ from test_cautions import own_node
 from test_contract import FITS, SERVER_DATA, Case
 
 from flwr_dpkmeans import DPKMeans, KMeansClient, ProxyLloyd, federate
-from flwr_dpkmeans.algorithms import clusterings
-from flwr_dpkmeans.flower.engines import InProcessGrid
+from flwr_dpkmeans.algorithms.lookup import clusterings
+from flwr_dpkmeans.flower.in_process_grid import InProcessGrid
 from flwr_dpkmeans.options import own_options
 from flwr_dpkmeans.sums.statement import LOCAL
 

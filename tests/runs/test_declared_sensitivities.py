@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 from test_contract import LOWER, SERVER_DATA, SUPPORTED, UPPER, mixture
 
-from flwr_dpkmeans.algorithms import clusterings
+from flwr_dpkmeans.algorithms.lookup import clusterings
 from flwr_dpkmeans.algorithms.server.held_points import hold_points
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import PlanError

@@ -32,7 +32,7 @@ from flwr_dpkmeans.errors import (
     DisagreementError,
     RefusalError,
 )
-from flwr_dpkmeans.flower.server_app import strategy_from_run_config
+from flwr_dpkmeans.flower.run_config import strategy_from_run_config
 from flwr_dpkmeans.node.ledger import Past
 from flwr_dpkmeans.node.limits import Proposal
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy

@@ -31,10 +31,10 @@ from flwr_dpkmeans.data.partition import partition_indices
 from flwr_dpkmeans.deploy.certificates import write_node_key
 from flwr_dpkmeans.deploy.dashboard import server_page
 from flwr_dpkmeans.deploy.run_folders import read_progress, runs_below
-from flwr_dpkmeans.flower.client_app import HOME_FOLDER
-from flwr_dpkmeans.flower.exchange import TURN_FILE
-from flwr_dpkmeans.flower.progress import Outcome
-from flwr_dpkmeans.flower.server_app import strategy_from_run_config
+from flwr_dpkmeans.flower.client.result_folders import HOME_FOLDER
+from flwr_dpkmeans.flower.messages.joining import TURN_FILE
+from flwr_dpkmeans.flower.run_config import strategy_from_run_config
+from flwr_dpkmeans.flower.run_progress import Outcome
 from flwr_dpkmeans.node.durable_files import lock
 from flwr_dpkmeans.node.ledger import Past
 from flwr_dpkmeans.node.limits import Proposal

@@ -31,7 +31,7 @@ from flwr_dpkmeans.data.loading.declared_tables import load_declared
 from flwr_dpkmeans.data.loading.layout import Layout
 from flwr_dpkmeans.data.loading.schema_tables import load_by_schema
 from flwr_dpkmeans.data.loading.source import load_source
-from flwr_dpkmeans.data.schema import say_once
+from flwr_dpkmeans.data.said_once import say_once
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 NAMES = ("age", "kg")

@@ -51,8 +51,8 @@ from flwr_dpkmeans.errors import (
     PrivacyWarning,
     warn_once,
 )
-from flwr_dpkmeans.flower.engines import InProcessGrid
-from flwr_dpkmeans.flower.server_app import strategy_from_run_config
+from flwr_dpkmeans.flower.in_process_grid import InProcessGrid
+from flwr_dpkmeans.flower.run_config import strategy_from_run_config
 from flwr_dpkmeans.kernels.grid import round_to_grid
 
 Floats = NDArray[np.float64]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from support.flat import flat_estimator
 
 from flwr_dpkmeans import FederatedKMeans
-from flwr_dpkmeans.algorithms import clusterings
+from flwr_dpkmeans.algorithms.lookup import clusterings
 from flwr_dpkmeans.algorithms.measure.cell_table import CellTable
 from flwr_dpkmeans.algorithms.measure.evaluated_state import (
     CELL_COUNTS,

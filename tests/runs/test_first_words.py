@@ -23,8 +23,9 @@ from flwr_dpkmeans.algorithms.profile.profile_reading import Figure
 from flwr_dpkmeans.flower.server_app import report_result
 from flwr_dpkmeans.privacy.provenance import Provenance
 from flwr_dpkmeans.results.headline import headline
-from flwr_dpkmeans.results.page import HTML, MARKDOWN, page
+from flwr_dpkmeans.results.page import page
 from flwr_dpkmeans.results.profile import profile
+from flwr_dpkmeans.results.rendering import HTML, MARKDOWN
 from flwr_dpkmeans.results.run_result import RunResult
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from flwr_dpkmeans import FastLloyd, FederatedKMeans, PrivateKMeans, ProxyLloyd
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower.server_app import strategy_from_run_config
+from flwr_dpkmeans.flower.run_config import strategy_from_run_config
 
 SENTENCE = (
     "no bounds were given, and they may not be taken from private data: give public"

@@ -44,15 +44,9 @@ from flwr_dpkmeans.results.cautions.shades import column_shades
 from flwr_dpkmeans.results.cautions.sureness import column_cautions, unsure_columns
 from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.results.number_texts import number_text, number_texts
-from flwr_dpkmeans.results.page import (
-    CONSOLE,
-    HTML,
-    MARKDOWN,
-    page,
-    registry_record,
-    summary,
-)
+from flwr_dpkmeans.results.page import page, registry_record, summary
 from flwr_dpkmeans.results.profile import profile
+from flwr_dpkmeans.results.rendering import CONSOLE, HTML, MARKDOWN
 from flwr_dpkmeans.results.run_result import RunResult
 from flwr_dpkmeans.results.writer import result_files
 from flwr_dpkmeans.sums.draft import draft_plan

@@ -40,8 +40,8 @@ from flwr_dpkmeans import (
     secure_aggregation_mod,
 )
 from flwr_dpkmeans.errors import ConfigurationError, DataError, LocalMisuseError
-from flwr_dpkmeans.flower.engines import InProcessGrid, Node
-from flwr_dpkmeans.flower.strategy import Timeouts
+from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
+from flwr_dpkmeans.flower.strategies.timeouts import Timeouts
 from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.sums.draft import draft_plan
@@ -414,21 +414,20 @@ def test_client_never_says_how_many_rows_it_has() -> None:
     )
 
 
-def test_answers_are_taken_in_under_flowers_round_number_zero(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_answers_are_taken_in_under_flowers_round_number_zero() -> None:
     """Rounds of this protocol are numbered by its plan, not by how often clients were
     asked.
     """
     seen: list[int] = []
-    original = PrivateKMeans.aggregate_train
 
-    def watching(self: PrivateKMeans, server_round: int, replies: Any) -> Any:
-        seen.append(server_round)
-        return original(self, server_round, replies)
+    class Watching(PrivateKMeans):
+        def aggregate_train(self, server_round: int, replies: Any) -> Any:
+            seen.append(server_round)
+            return super().aggregate_train(server_round, replies)
 
-    monkeypatch.setattr(PrivateKMeans, "aggregate_train", watching)
-    make_federation(grid_parts((20, 20, 20))).start(algorithm="glloyd", max_iter=1)
+    federation = make_federation(grid_parts((20, 20, 20)))
+    federation.strategy_class = Watching
+    federation.start(algorithm="glloyd", max_iter=1)
     assert seen
     assert set(seen) == {0}
 

@@ -27,10 +27,12 @@ from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.data.files.reader import open_table
 from flwr_dpkmeans.data.files.whole_tables import whole_frame
 from flwr_dpkmeans.data.schema import Schema
-from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app, load_client
-from flwr_dpkmeans.flower.engines import InProcessGrid, Node
+from flwr_dpkmeans.flower.client.node_table import load_client
+from flwr_dpkmeans.flower.client_app import client_app
+from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
-from flwr_dpkmeans.flower.strategy import FastLloyd
+from flwr_dpkmeans.flower.mod import SecureAggregation
+from flwr_dpkmeans.flower.strategies.noisy_lloyd import FastLloyd
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.node.settings import NodeSettings
@@ -392,10 +394,11 @@ from pathlib import Path
 
 import numpy as np
 
-from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app
-from flwr_dpkmeans.flower.engines import InProcessGrid, Node
+from flwr_dpkmeans.flower.client_app import client_app
+from flwr_dpkmeans.flower.mod import SecureAggregation
+from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
-from flwr_dpkmeans.flower.strategy import FastLloyd
+from flwr_dpkmeans.flower.strategies.noisy_lloyd import FastLloyd
 from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy

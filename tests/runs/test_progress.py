@@ -24,13 +24,12 @@ from support.protocol_federation import (
 
 from flwr_dpkmeans.deploy.run_folders import read_progress, runs_below
 from flwr_dpkmeans.errors import CohortError
-from flwr_dpkmeans.flower.progress import (
+from flwr_dpkmeans.flower.progress import Progress, recorded_progress
+from flwr_dpkmeans.flower.run_progress import (
     LOG_FILE,
     PROGRESS_FILE,
     Outcome,
-    Progress,
     RunProgress,
-    kept,
 )
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.durable_files import lock
@@ -49,7 +48,7 @@ def watched(folder: Path, federation: Federation, **values: Any) -> list[RunProg
     strategy = PrivateKMeans.from_config(config, on_step=look)
     try:
         with (
-            kept(federation.grid.run.run_id, folder) as strategy.progress,
+            recorded_progress(federation.grid.run.run_id, folder) as strategy.progress,
             federation.grid.running(),
         ):
             strategy.start(federation.grid)
@@ -207,7 +206,7 @@ def test_a_killed_program_leaves_a_run_that_says_so(tmp_path: Path) -> None:
     if (
         child := os.fork()
     ) == 0:  # a program of its own would take seconds to import what this one has
-        with kept(7, tmp_path) as progress:
+        with recorded_progress(7, tmp_path) as progress:
             progress.tell(stage="sum", round=3)
             os.write(said, b"x")
             signal.pause()
@@ -222,7 +221,7 @@ def test_a_killed_program_leaves_a_run_that_says_so(tmp_path: Path) -> None:
 
 
 def test_another_error_is_told_by_its_kind_alone(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="4711"), kept(7, tmp_path):
+    with pytest.raises(ValueError, match="4711"), recorded_progress(7, tmp_path):
         raise ValueError("4711")
     known = read_progress(tmp_path)
     assert known.outcome is Outcome.FAILED
@@ -230,7 +229,7 @@ def test_another_error_is_told_by_its_kind_alone(tmp_path: Path) -> None:
     assert "4711" not in known.sentence
     with (
         pytest.raises(SystemExit),
-        kept(7, tmp_path),
+        recorded_progress(7, tmp_path),
     ):  # as Flower ends a ServerApp that it is told to stop
         raise SystemExit(3)
     known = read_progress(tmp_path)
@@ -246,7 +245,7 @@ def test_a_folder_that_cannot_be_written_stops_no_run(
         small_config(algorithm="fastlloyd", max_iter=1)
     )
     with (
-        kept(
+        recorded_progress(
             federation.grid.run.run_id, tmp_path / "file" / "run-1"
         ) as strategy.progress,
         federation.grid.running(),
@@ -254,14 +253,17 @@ def test_a_folder_that_cannot_be_written_stops_no_run(
         result = strategy.start(federation.grid)
     assert len(result.confirmed) == 2
     assert (
-        sum("progress is not kept" in record.getMessage() for record in caplog.records)
+        sum(
+            "progress is not recorded_progress" in record.getMessage()
+            for record in caplog.records
+        )
         == 1
     )
 
 
 def test_runs_are_found_by_their_files(tmp_path: Path) -> None:
     for index, place in enumerate(("run-1", "results/run-2")):
-        with kept(index, tmp_path / place):
+        with recorded_progress(index, tmp_path / place):
             pass
         os.utime(tmp_path / place / PROGRESS_FILE, (index, index))
     (tmp_path / "run-3").mkdir()
@@ -483,7 +485,7 @@ def test_a_log_that_is_kept_is_locked_for_readers_too_until_the_end(
     """Shared: who looks whether the program is alive asks for it alone, and another
     writer need not wait.
     """
-    with kept(7, tmp_path), (tmp_path / LOG_FILE).open("rb") as file:
+    with recorded_progress(7, tmp_path), (tmp_path / LOG_FILE).open("rb") as file:
         assert [
             lock(file.fileno(), exclusive=alone, wait=False) for alone in (True, False)
         ] == [False, True]

@@ -15,7 +15,7 @@ from test_contract import SUPPORTED, Case, estimator, fitted, mixture
 from test_threats import defined_tests
 
 from flwr_dpkmeans import FederatedKMeans, Schema
-from flwr_dpkmeans.algorithms import NOT_FEDERATED
+from flwr_dpkmeans.algorithms.one_place.not_federated import NOT_FEDERATED
 from flwr_dpkmeans.privacy.release import PROOF_PAGE
 from flwr_dpkmeans.privacy.report import PrivacyReport
 

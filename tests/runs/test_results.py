@@ -31,6 +31,8 @@ from flwr_dpkmeans.privacy.provenance import Provenance
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results import picture, whole_files
 from flwr_dpkmeans.results.model import Model
+from flwr_dpkmeans.results.pictures.figures import png_of
+from flwr_dpkmeans.results.pictures.rounds_picture import rounds_figure
 from flwr_dpkmeans.results.run_metrics import metrics_of
 from flwr_dpkmeans.results.run_result import RunResult
 from flwr_dpkmeans.results.whole_files import write_folder, write_whole
@@ -142,11 +144,11 @@ def looked_at(result: RunResult, dpi: int | None) -> Drawn:
     content = b""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for figure in (picture.summary_figure(result), picture.rounds_figure(result)):
+        for figure in (picture.summary_figure(result), rounds_figure(result)):
             if dpi is not None:
                 figure.set_dpi(dpi)
             # Boxes are known once it is drawn.
-            drawn_figure = picture.png_of(figure)
+            drawn_figure = png_of(figure)
             content = content or drawn_figure
             words.update(
                 text.get_text() for text in figure.findobj(Text) if text.get_text()

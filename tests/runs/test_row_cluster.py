@@ -32,7 +32,8 @@ from flwr_dpkmeans.data.loading.declared_tables import load_stated
 from flwr_dpkmeans.data.loading.layout import Layout
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.flower import engines, row_cluster
-from flwr_dpkmeans.flower.client_app import load_client, node_settings
+from flwr_dpkmeans.flower.client.node_config import node_settings
+from flwr_dpkmeans.flower.client.node_table import load_client
 from flwr_dpkmeans.flower.kmeans_client import STATISTIC, KMeansClient
 from flwr_dpkmeans.flower.row_cluster import ClusterClient
 from flwr_dpkmeans.options import parse_config
@@ -79,8 +80,8 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         return made
 
     monkeypatch.setattr(engines, "KMeansClient", client)
-    here = replace(row_cluster._ENGINES["ray"], joined=lambda: nullcontext(summed_here))
-    monkeypatch.setitem(row_cluster._ENGINES, "ray", here)
+    here = replace(row_cluster.ENGINES["ray"], joined=lambda: nullcontext(summed_here))
+    monkeypatch.setitem(row_cluster.ENGINES, "ray", here)
 
 
 @pytest.mark.sample(3)
@@ -348,7 +349,7 @@ def test_a_block_whose_workers_die_of_it_is_given_up(
     monkeypatch.setitem(sys.modules, "ray.data", data)
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:6379")
     ray.data = data
-    with row_cluster._ENGINES["ray"].joined() as summed:
+    with row_cluster.ENGINES["ray"].joined() as summed:
         summed([{"file": "a", "group": 0}], MagicMock())
     assert data.from_items.return_value.flat_map.call_args.kwargs["max_retries"] == 5
 
@@ -366,7 +367,7 @@ def test_a_dask_cluster_without_a_worker_that_can_ends_in_a_sentence(
     with (
         distributed.LocalCluster(n_workers=0, **how) as cluster,
         dask.config.set({"scheduler-address": cluster.scheduler_address}),
-        row_cluster._ENGINES["dask"].joined() as summed,
+        row_cluster.ENGINES["dask"].joined() as summed,
     ):
         with pytest.raises(
             DataError, match=r"^the Dask cluster has no worker \(left\)"

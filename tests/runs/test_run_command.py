@@ -19,7 +19,8 @@ import pytest
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.deploy import run_command
 from flwr_dpkmeans.errors import PeerError
-from flwr_dpkmeans.flower import client_app, server_app
+from flwr_dpkmeans.flower import run_config
+from flwr_dpkmeans.flower.client import simulated_tables
 
 PROJECT = Path(__file__).parents[2]
 FLOWER = """
@@ -249,14 +250,14 @@ def test_the_checks_are_those_of_the_run(
     monkeypatch: pytest.MonkeyPatch, table: Path
 ) -> None:
     """One function reads the table for a node, for the ServerApp and here."""
-    assert server_app.simulated_part is client_app.simulated_part
+    assert run_config.simulated_part is simulated_tables.simulated_part
     read: list[Any] = []
 
     def part(*given: Any) -> Any:
         read.append(given)
-        return client_app.simulated_part(*given)
+        return simulated_tables.simulated_part(*given)
 
-    monkeypatch.setattr(server_app, "simulated_part", part)
+    monkeypatch.setattr(run_config, "simulated_part", part)
     play(monkeypatch, table.parent, "finished:completed")
     assert (
         main(

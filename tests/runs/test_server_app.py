@@ -24,10 +24,10 @@ from support.engines import join_ray, simulate_server
 from support.flat import run_config as of_keys
 
 from flwr_dpkmeans.__main__ import main as command
-from flwr_dpkmeans.algorithms import ServerData, clusterings
 from flwr_dpkmeans.algorithms.budget.noise_kinds import NoiseFamily
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.algorithms.lloyd_family.fastlloyd import FastLloydOptions, Schedule
+from flwr_dpkmeans.algorithms.lookup import clusterings
 from flwr_dpkmeans.algorithms.server.server_facts import bounds_from_server
 from flwr_dpkmeans.data.bundled import BUNDLED, load_bundled
 from flwr_dpkmeans.data.loading.class_labels import as_classes
@@ -37,12 +37,15 @@ from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.deploy.run_folders import read_progress
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.flower import client_app as node
-from flwr_dpkmeans.flower import exchange, server_app
+from flwr_dpkmeans.flower import server_app
+from flwr_dpkmeans.flower.client.node_table import load_client
 from flwr_dpkmeans.flower.client_app import app as clients
-from flwr_dpkmeans.flower.client_app import load_client
-from flwr_dpkmeans.flower.engines import InProcessGrid, Node
-from flwr_dpkmeans.flower.progress import LOG_FILE, PROGRESS_FILE, Outcome
-from flwr_dpkmeans.flower.server_app import run_keys, strategy_from_run_config
+from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
+from flwr_dpkmeans.flower.messages.exchange import exchange
+from flwr_dpkmeans.flower.progress import Outcome
+from flwr_dpkmeans.flower.run_config import strategy_from_run_config
+from flwr_dpkmeans.flower.run_keys import run_keys
+from flwr_dpkmeans.flower.run_progress import LOG_FILE, PROGRESS_FILE
 from flwr_dpkmeans.kmeans.folding import PostProcessing
 from flwr_dpkmeans.kmeans.public_points.packing import PackingMethod
 from flwr_dpkmeans.node.ledger_file import FileLedger
@@ -52,7 +55,7 @@ from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.privacy.shown import rounded_text
 from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.sums.config import RunConfig
-from flwr_dpkmeans.sums.public_facts import CLIP_BOUNDS
+from flwr_dpkmeans.sums.public_facts import CLIP_BOUNDS, ServerData
 from simulations.sources.mixture import draw_gaussian_mixture
 
 PROJECT = Path(__file__).parents[2]

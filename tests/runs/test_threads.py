@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms.lloyd_family import fastlloyd
 from flwr_dpkmeans.algorithms.lloyd_family import packed as packed_module
-from flwr_dpkmeans.flower.engines import InProcessGrid
+from flwr_dpkmeans.flower.in_process_grid import InProcessGrid
 from flwr_dpkmeans.kernels import assignment
 from flwr_dpkmeans.threads import one_thread, set_threads
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import ServerData, algorithm_entry
+from flwr_dpkmeans.algorithms.one_place.not_federated import algorithm_entry
 from flwr_dpkmeans.algorithms.server.held_points import HeldPoints, hold_points
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.options import read_config
@@ -21,6 +21,7 @@ from flwr_dpkmeans.privacy.release import Block, NoiseShape
 from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.public_facts import ServerData
 from flwr_dpkmeans.sums.round import State
 from simulations.audit.cases import build_cases
 from simulations.audit.information import Truth, information_of

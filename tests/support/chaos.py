@@ -17,7 +17,8 @@ from flwr.app import Message, RecordDict
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import DPKMeansError
-from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans
+from flwr_dpkmeans.flower.strategies.strategy_result import KMeansResult
+from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from support.protocol_federation import (
     Federation,
     grid_parts,

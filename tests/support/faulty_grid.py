@@ -10,7 +10,7 @@ from typing import Any
 
 from flwr.app import Message
 
-from flwr_dpkmeans.flower.engines import InProcessGrid, Node
+from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
 
 
 @dataclass

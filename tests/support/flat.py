@@ -9,7 +9,7 @@ from dataclasses import fields
 from typing import Any
 
 from flwr_dpkmeans import FederatedKMeans
-from flwr_dpkmeans.flower.server_app import run_keys, table_of
+from flwr_dpkmeans.flower.run_keys import run_keys, table_of
 from flwr_dpkmeans.options import DEFAULT_ALGORITHM, GROUPS, foreign_option, object_of
 
 _DEFAULTS = {"n_clusters": 8, "unit": "record", "n_examples": "private"}

@@ -15,8 +15,7 @@ import pytest
 from flwr.app import MetricRecord
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.flower import client_app as mod
-from flwr_dpkmeans.flower import strategy
+from flwr_dpkmeans.flower import mod, strategy
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.privacy.release import Block, vector_length
 from flwr_dpkmeans.secagg import blinding, ciphers, keys

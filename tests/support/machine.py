@@ -5,6 +5,7 @@ Each function takes what is called in the place of the system's own.
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import sys
@@ -19,6 +20,16 @@ import pytest
 def replace_entropy(patch: pytest.MonkeyPatch, draw: Callable[[int], bytes]) -> None:
     """Let ``draw(n_bytes)`` give the system's random bytes."""
     patch.setattr(os, "urandom", draw)
+
+
+def counting_bytes() -> Callable[[int], bytes]:
+    """Random bytes that are the same in each run that asks as often."""
+    numbers = itertools.count(1)
+
+    def draw(n_bytes: int) -> bytes:
+        return (next(numbers) % 256**n_bytes).to_bytes(n_bytes, "little")
+
+    return draw
 
 
 def replace_user(patch: pytest.MonkeyPatch, user_id: Callable[[], int]) -> None:

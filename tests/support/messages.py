@@ -11,15 +11,14 @@ from typing import Any
 from flwr.app import Message, RecordDict
 
 from flwr_dpkmeans.algorithms.server.held_points import HeldPoints
-from flwr_dpkmeans.flower.exchange import (
+from flwr_dpkmeans.flower.messages.message_records import (
     RECORD,
     VECTOR_LAYOUT,
     VECTOR_RECORD,
-    answers_of,
     content_of,
-    message_of,
 )
-from flwr_dpkmeans.flower.exchange import packet_of as packet_of
+from flwr_dpkmeans.flower.messages.message_records import packet_of as packet_of
+from flwr_dpkmeans.flower.messages.replies import answers_of, message_of
 from flwr_dpkmeans.secagg.messages import (
     Release,
     ShareRequest,

@@ -17,10 +17,12 @@ import pytest
 from flwr.app import Message, RecordDict
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app
-from flwr_dpkmeans.flower.engines import Node
+from flwr_dpkmeans.flower.client_app import client_app
+from flwr_dpkmeans.flower.in_process_grid import Node
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
-from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans
+from flwr_dpkmeans.flower.mod import SecureAggregation
+from flwr_dpkmeans.flower.strategies.strategy_result import KMeansResult
+from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
@@ -52,10 +54,12 @@ class Federation:
     grid: FaultyGrid
     faults: Faults
     strategy: PrivateKMeans | None = None
+    strategy_class: type[PrivateKMeans] = PrivateKMeans
+    """The server's program; a hostile one is a subclass."""
 
     def start(self, config: RunConfig | None = None, **values: Any) -> KMeansResult:
         """Run the whole protocol."""
-        self.strategy = PrivateKMeans.from_config(
+        self.strategy = self.strategy_class.from_config(
             config or small_config(**values), on_step=lambda _: None
         )
         with self.grid.running():

@@ -17,12 +17,13 @@ import pytest
 from numpy.typing import NDArray
 from support.drafts import draft_of
 
-from flwr_dpkmeans.algorithms import algorithm_entry, clusterings
 from flwr_dpkmeans.algorithms.lloyd_family.fastlloyd_noise import (
     cluster_radius,
     split_multiplier,
 )
 from flwr_dpkmeans.algorithms.lloyd_family.glloyd import glloyd_split
+from flwr_dpkmeans.algorithms.lookup import clusterings
+from flwr_dpkmeans.algorithms.one_place.not_federated import algorithm_entry
 from flwr_dpkmeans.algorithms.states.cluster_states import cluster_state
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.kmeans.folding import PostProcessing

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 from flwr_dpkmeans.errors import RefusalError
-from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app
-from flwr_dpkmeans.flower.engines import InProcessGrid, Node
+from flwr_dpkmeans.flower.client_app import client_app
+from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
-from flwr_dpkmeans.flower.strategy import FastLloyd, KMeansResult
+from flwr_dpkmeans.flower.mod import SecureAggregation
+from flwr_dpkmeans.flower.strategies.noisy_lloyd import FastLloyd
+from flwr_dpkmeans.flower.strategies.strategy_result import KMeansResult
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.node.settings import NodeSettings

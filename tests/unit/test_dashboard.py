@@ -31,7 +31,9 @@ from flwr_dpkmeans.deploy.dashboard import (
     site,
 )
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
-from flwr_dpkmeans.flower.progress import PROGRESS_FILE, Notice, kept
+from flwr_dpkmeans.flower.progress import recorded_progress
+from flwr_dpkmeans.flower.round_trip import Notice
+from flwr_dpkmeans.flower.run_progress import PROGRESS_FILE
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.ledger import LedgerEntry
 from flwr_dpkmeans.node.ledger_file import FileLedger
@@ -109,7 +111,7 @@ def run(
         small_config(**{"algorithm": "fastlloyd", "max_iter": 2} | values)
     )
     with (
-        kept(run_id, folder / f"run-{run_id}") as strategy.progress,
+        recorded_progress(run_id, folder / f"run-{run_id}") as strategy.progress,
         federation.grid.running(),
     ):
         strategy.start(federation.grid)
@@ -245,7 +247,7 @@ def test_the_servers_page_says_who_is_there_and_why_a_run_ended(tmp_path: Path) 
             run_id=12,
             policies={3: ClientPolicy(max_epsilon_per_run=0.5)},
         )
-    with kept(13, tmp_path / "run-13") as progress:
+    with recorded_progress(13, tmp_path / "run-13") as progress:
         hostile = Notice(
             time="", event="refused", reason="", sentence="<script>x</script>"
         )
@@ -278,7 +280,7 @@ def test_metrics_count_runs_round_trips_and_refusals(
             run_id=12,
             policies={3: ClientPolicy(max_epsilon_per_run=0.5)},
         )
-    with kept(13, tmp_path / "run-13") as progress:
+    with recorded_progress(13, tmp_path / "run-13") as progress:
         events = (
             ("no reply", "1"),
             ("no reply", "5"),

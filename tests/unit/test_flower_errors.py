@@ -7,8 +7,8 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.app.error import Error
 from flwr.clientapp import ClientApp
 
-from flwr_dpkmeans.flower.engines import InProcessGrid, Node
-from flwr_dpkmeans.flower.exchange import error_text
+from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
+from flwr_dpkmeans.flower.messages.replies import error_text
 
 
 def failed(code: int, source: int) -> Message:

@@ -17,10 +17,11 @@ import pytest
 from support.flat import flat_estimator, run_config
 
 from flwr_dpkmeans import Auto, FastLloydOptions, FedDPKMeansOptions, FederatedKMeans
-from flwr_dpkmeans.algorithms import NOT_FEDERATED, clusterings
+from flwr_dpkmeans.algorithms.lookup import clusterings
+from flwr_dpkmeans.algorithms.one_place.not_federated import NOT_FEDERATED
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower.server_app import strategy_from_run_config
+from flwr_dpkmeans.flower.run_config import strategy_from_run_config
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.kmeans.public_points.packing import PackingMethod
 from flwr_dpkmeans.options import (

@@ -82,7 +82,13 @@ WHEN_ASKED = tuple(
     ("flower.row_cluster", engine) for engine in ("ray", "dask", "distributed")
 )
 """Looked up only when a node says that a cluster has its rows."""
-DRAWS = (f"{PACKAGE}.results.picture", f"{PACKAGE}.planner.present")
+DRAWS = (
+    f"{PACKAGE}.results.picture",
+    f"{PACKAGE}.results.pictures.figures",
+    f"{PACKAGE}.results.pictures.rounds_picture",
+    f"{PACKAGE}.results.pictures.cost_curve",
+    f"{PACKAGE}.planner.present",
+)
 """Modules that draw."""
 WITH_FLOWER = ("flower", "deploy", "cli")
 """Rooms that may import Flower."""

@@ -34,12 +34,12 @@ from support.protocol_federation import grid_parts, make_federation
 
 import flwr_dpkmeans
 from flwr_dpkmeans.errors import CohortError, ConfigurationError
-from flwr_dpkmeans.flower import client_app as flower_node
-from flwr_dpkmeans.flower.exchange import recall
+from flwr_dpkmeans.flower.client import node_config as flower_node
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
+from flwr_dpkmeans.flower.messages.client_memory import recall
 from flwr_dpkmeans.flower.progress import Progress
 from flwr_dpkmeans.flower.server_app import ended_by
-from flwr_dpkmeans.flower.strategy import round_trips_left
+from flwr_dpkmeans.flower.strategies.run_log import round_trips_left
 from flwr_dpkmeans.log import (
     LONGEST_LINE,
     LineFormatter,
@@ -788,7 +788,7 @@ import logging, sys
 import numpy as np
 
 from flwr_dpkmeans import FastLloyd, client_app
-from flwr_dpkmeans.flower.engines import InProcessGrid, Node
+from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
 
 
 class Grid(InProcessGrid):

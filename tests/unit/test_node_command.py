@@ -35,7 +35,7 @@ from flwr_dpkmeans.deploy.guard.approved_fab import digest_of
 from flwr_dpkmeans.deploy.node_check import Answer, NodeCheck, check
 from flwr_dpkmeans.deploy.node_options import NodeOptions
 from flwr_dpkmeans.errors import ConfigurationError, RefusalError
-from flwr_dpkmeans.flower.client_app import layout_of
+from flwr_dpkmeans.flower.client.node_table import layout_of
 from flwr_dpkmeans.node.ledger import LedgerEntry
 from flwr_dpkmeans.node.ledger_file import FileLedger
 from simulations.flower.credentials import make_credentials

@@ -6,7 +6,8 @@ import logging
 
 import pytest
 
-from flwr_dpkmeans.flower.strategy import FastLloyd, announce
+from flwr_dpkmeans.flower.strategies.noisy_lloyd import FastLloyd
+from flwr_dpkmeans.flower.strategies.run_log import announce
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import SECONDS_PER_ROUND_TRIP, Plan, round_trips
 

@@ -26,7 +26,7 @@ from flwr_dpkmeans.errors import (
     ProtocolError,
 )
 from flwr_dpkmeans.flower.client_app import client_app
-from flwr_dpkmeans.flower.engines import InProcessGrid, Node
+from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.options import parse_config

@@ -45,7 +45,9 @@ from flwr_dpkmeans.deploy.guard.approved_fab import digest_of
 from flwr_dpkmeans.deploy.invitation import Invitation
 from flwr_dpkmeans.deploy.server_options import ServerOptions
 from flwr_dpkmeans.errors import ConfigurationError, PeerError
-from flwr_dpkmeans.flower.progress import PROGRESS_FILE, RoundTrip, kept
+from flwr_dpkmeans.flower.progress import recorded_progress
+from flwr_dpkmeans.flower.round_trip import RoundTrip
+from flwr_dpkmeans.flower.run_progress import PROGRESS_FILE
 from flwr_dpkmeans.privacy.provenance import Provenance
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from simulations.flower.ray_processes import is_supported, marked_processes
@@ -801,7 +803,7 @@ def test_status_says_who_is_online_and_silent(
         # In the last one nobody has been asked yet.
         asked = () if number == 2 else (trip,)
         at = times or {"ward-7": f"2026-11-23T1{number}:00:00"}
-        with kept(number, results / f"run-{number}") as progress:
+        with recorded_progress(number, results / f"run-{number}") as progress:
             progress.tell(nodes=("ward-7", numbers[1]), trips=asked, answered_at=at)
         os.utime(results / f"run-{number}" / PROGRESS_FILE, (number, number))
     capsys.readouterr()

@@ -14,8 +14,8 @@ import pytest
 
 from flwr_dpkmeans import KMeansClient, PrivateKMeans, client_app
 from flwr_dpkmeans.errors import CohortError
-from flwr_dpkmeans.flower.client_app import SecureAggregation
-from flwr_dpkmeans.flower.engines import InProcessGrid, Node
+from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
+from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.node_log import log_plan
 from flwr_dpkmeans.node.policy import ClientPolicy

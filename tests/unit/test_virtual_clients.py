@@ -16,14 +16,11 @@ from support.engines import join_ray, simulate_server
 from support.machine import type_command
 
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower.client_app import (
-    is_simulation,
-    look_for_guard,
-    node_settings,
-    result_folder,
-    stream_number,
-)
-from flwr_dpkmeans.flower.server_app import strategy_from_run_config
+from flwr_dpkmeans.flower.client.node_config import node_settings, stream_number
+from flwr_dpkmeans.flower.client.ray_nodes import is_simulation
+from flwr_dpkmeans.flower.client.result_folders import result_folder
+from flwr_dpkmeans.flower.mod import look_for_guard
+from flwr_dpkmeans.flower.run_config import strategy_from_run_config
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.sums.plan import FIRST_NODE_ID
 

@@ -15,8 +15,8 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
 from flwr_dpkmeans.errors import CohortError, ConfigurationError
-from flwr_dpkmeans.flower.exchange import turn, wait_for_nodes
-from flwr_dpkmeans.flower.strategy import Timeouts
+from flwr_dpkmeans.flower.messages.joining import turn, wait_for_nodes
+from flwr_dpkmeans.flower.strategies.timeouts import Timeouts
 from flwr_dpkmeans.log import named
 
 
@@ -51,7 +51,7 @@ class World:
         clock = SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep)
         log = SimpleNamespace(info=self.said.append)
         with mock.patch.multiple(
-            "flwr_dpkmeans.flower.exchange", time=clock, logger=log
+            "flwr_dpkmeans.flower.messages.joining", time=clock, logger=log
         ):
             return wait_for_nodes(grid, n_clients, min_clients, timeout)
 
@@ -199,7 +199,9 @@ def test_a_run_waits_for_the_end_of_another_and_says_so(
         SimpleNamespace(monotonic=lambda: world.now, sleep=sleep),
         SimpleNamespace(info=world.said.append),
     )
-    with mock.patch.multiple("flwr_dpkmeans.flower.exchange", time=clock, logger=log):
+    with mock.patch.multiple(
+        "flwr_dpkmeans.flower.messages.joining", time=clock, logger=log
+    ):
         other.__enter__()
         with turn(grid, concurrent=True):
             assert world.waited == 0.0

@@ -11,9 +11,9 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 from support.engines import simulate_server
 
-from flwr_dpkmeans.flower import exchange as waves
-from flwr_dpkmeans.flower.engines import InProcessGrid, Node
-from flwr_dpkmeans.flower.exchange import send_in_waves
+from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
+from flwr_dpkmeans.flower.messages import exchange as waves
+from flwr_dpkmeans.flower.messages.exchange import send_in_waves
 from flwr_dpkmeans.sums.plan import FIRST_NODE_ID
 
 

@@ -23,12 +23,12 @@ from unittest import mock
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 
-from flwr_dpkmeans.flower.engines import InProcessGrid, Node
+from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
 from flwr_dpkmeans.secagg import keys
 
 FOLDER = Path(__file__).parent
 RECORD, VECTOR = "dpkmeans", "dpkmeans.vector"
-LAYOUT = {"dtype": "uint64", "stype": "flwr-dpkmeans.little-endian"}
+LAYOUT = {"name": "vector", "dtype": "uint64", "stype": "flwr-dpkmeans.little-endian"}
 CONVERSATIONS = ("oblivious", "distributed")
 """That the page on the client's side tells of."""
 OTHERS = ("counted", "server_points", "recovered")
@@ -84,7 +84,7 @@ def stored_value(name: str, value: Any) -> Any:
 def content_of(stored: Json) -> RecordDict:
     """A message's records."""
     fields = {name: value_of(value) for name, value in stored["fields"].items()}
-    content = RecordDict({RECORD: ConfigRecord(fields)})
+    content = RecordDict({stored.get("record", RECORD): ConfigRecord(fields)})
     vector = stored["vector"]
     if isinstance(vector, list):
         words = np.array(vector, dtype="<u8")
@@ -96,7 +96,7 @@ def content_of(stored: Json) -> RecordDict:
         array = Array(
             dtype=parts["dtype"], shape=shape, stype=parts["stype"], data=data
         )
-        content[VECTOR] = ArrayRecord({"vector": array})
+        content[VECTOR] = ArrayRecord({parts["name"]: array})
     return content
 
 
@@ -128,7 +128,9 @@ def mutated(message: Json, changes: Json) -> Json:
     """A message with other fields; None takes one away."""
     fields = message["fields"] | changes.get("fields", {})
     present = {name: value for name, value in fields.items() if value is not None}
-    return {"fields": present, "vector": changes.get("vector", message["vector"])}
+    vector = changes.get("vector", message["vector"])
+    record = changes.get("record", RECORD)
+    return {"record": record, "fields": present, "vector": vector}
 
 
 def packed_boxes(boxes: Mapping[int, bytes]) -> bytes:

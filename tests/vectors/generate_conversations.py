@@ -31,9 +31,10 @@ from support.faulty_grid import Faults, FaultyGrid
 from support.messages import RECORD
 from support.protocol_federation import grid_parts, small_config
 
-from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app
-from flwr_dpkmeans.flower.engines import Node
+from flwr_dpkmeans.flower.client_app import client_app
+from flwr_dpkmeans.flower.in_process_grid import Node
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
+from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy

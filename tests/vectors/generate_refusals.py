@@ -92,8 +92,9 @@ def request_at(conversation: str, step: int) -> Json:
 def case(name: str, stops: str, **changes: Any) -> Json:
     """One message: what is changed, and which attack or fault its refusal stops."""
     entry: Json = {"name": name, "stops": stops}
-    if "vector" in changes:
-        entry["vector"] = changes.pop("vector")
+    for part in ("vector", "record"):
+        if part in changes:
+            entry[part] = changes.pop(part)
     entry["fields"] = {
         field: stored_value(field, value) for field, value in changes.items()
     }
@@ -118,6 +119,7 @@ def malformed(kind: str) -> Changed:
     header = request(kind)["fields"]["header"]
     long = header[:-1] + " " * 10_000 + "}"
     cases = [
+        case("a record of another name", "another app's message", record="config"),
         case("no header", unread, header=None),
         case("a header that is cut off", unread, header=header[:-1]),
         case("bytes after the header", unread, header=header + "x"),
@@ -555,6 +557,7 @@ def vector_cases(kind: str) -> Changed:
         case("an empty release", misread, vector=[]),
         case("a release too short", misread, vector=words[:-1]),
         case("a release too long", misread, vector=[*words, 0]),
+        case("a release of another name", misread, vector=whole | {"name": "weights"}),
         case("signed words", misread, vector=whole | {"dtype": "int64"}),
         case("doubles", misread, vector=whole | {"dtype": "float64"}),
         case("another layout", misread, vector=whole | {"stype": "numpy.ndarray"}),
@@ -807,7 +810,7 @@ def stored(kind: str, cases: Changed) -> Json:
         "about": (
             "A client that was led through the steps before must refuse, and forget,"
             " the request of this step with these fields, and this vector, in the place"
-            " of its own; null takes one away. Afterwards it must answer the step as"
+            " of its own, or this name of its record; null takes one away. Afterwards it must answer the step as"
             " the conversation says."
         ),
         "conversation": f"conversation_{conversation}",

@@ -29,8 +29,9 @@ from flwr.app import ConfigRecord, RecordDict
 from second_client.client import Ledger, SecondClient
 from second_client.flower_app import SecondApp
 
-from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app
+from flwr_dpkmeans.flower.client_app import client_app
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
+from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.node.settings import NodeSettings

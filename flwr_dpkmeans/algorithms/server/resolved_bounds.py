@@ -12,7 +12,7 @@ from flwr_dpkmeans.data.bounds.stated_bounds import read_ranges
 from flwr_dpkmeans.data.loading.server_table import load_server_table
 from flwr_dpkmeans.data.loading.table import Table
 from flwr_dpkmeans.data.points import Bounds
-from flwr_dpkmeans.data.schema import schema_of
+from flwr_dpkmeans.data.schema_source import schema_of
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.kmeans.ranges.magnitudes import WIDEST_DOMAIN
 from flwr_dpkmeans.sums.round import Array

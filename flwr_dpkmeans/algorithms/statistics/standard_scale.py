@@ -12,7 +12,7 @@ import numpy as np
 from flwr_dpkmeans.algorithms.server.box_units import in_box
 from flwr_dpkmeans.algorithms.statistics.moment_sums import moment_arrays, read_moments
 from flwr_dpkmeans.data.points import Bounds
-from flwr_dpkmeans.data.schema import widened
+from flwr_dpkmeans.data.schema_widths import widened
 from flwr_dpkmeans.privacy.release import ReleasedSum
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Array

@@ -33,7 +33,6 @@ from flwr_dpkmeans.data.files.formats.parquet_folder import (
     folder_files,
     is_parquet_folder,
 )
-from flwr_dpkmeans.data.files.formats.workbook import open_workbook
 from flwr_dpkmeans.data.files.guarded import in_one_sentence
 from flwr_dpkmeans.data.files.located import locate_file, unknown_suffix
 from flwr_dpkmeans.data.files.open_table import OpenTable, opened
@@ -113,6 +112,9 @@ def open_table(
             may_guess,
         )
     if located.suffix.lower() in WORKBOOKS:
+        # What no other table needs is loaded with a workbook only.
+        from flwr_dpkmeans.data.files.formats.workbook import open_workbook
+
         return open_workbook(located, reading, may_guess)
     if located.suffix.lower() not in READERS:
         raise DataError(unknown_suffix(located, "table", SHOWN_SUFFIXES))

@@ -19,7 +19,8 @@ from flwr_dpkmeans.data.frame_names import require_names
 from flwr_dpkmeans.data.loading.layout import Layout, renamed
 from flwr_dpkmeans.data.loading.schema_tables import IN_MEMORY, load_by_schema
 from flwr_dpkmeans.data.loading.table import Table
-from flwr_dpkmeans.data.schema import Schema, say_once
+from flwr_dpkmeans.data.said_once import say_once
+from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.data.store import Store
 from flwr_dpkmeans.data.tables import say_doubts
 from flwr_dpkmeans.errors import DataError

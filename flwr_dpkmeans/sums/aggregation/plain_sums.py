@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from flwr_dpkmeans.secagg.messages import Release, SumRequest
 from flwr_dpkmeans.secagg.party import Party, Phase, changed
 from flwr_dpkmeans.secagg.ring import AggregateVector
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

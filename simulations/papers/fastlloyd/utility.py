@@ -88,7 +88,7 @@ def load_scaled(source: str) -> NDArray[np.float64]:
 def run_job(job: Job) -> float:
     """Fit once and return the cost per point (NICV) of the scaled data."""
     from flwr_dpkmeans import FederatedKMeans
-    from flwr_dpkmeans.algorithms import clusterings
+    from flwr_dpkmeans.algorithms.lookup import clusterings
     from flwr_dpkmeans.errors import PrivacyWarning
     from flwr_dpkmeans.kmeans.cost import cost_per_point
     from flwr_dpkmeans.options import own_options

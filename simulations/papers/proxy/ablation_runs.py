@@ -15,7 +15,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import clusterings
+from flwr_dpkmeans.algorithms.lookup import clusterings
 from flwr_dpkmeans.algorithms.proxy.proxy_lloyd import build
 from flwr_dpkmeans.algorithms.proxy.proxy_options import ProxyOptions
 from flwr_dpkmeans.data.mixture import MIXTURE_BOUNDS

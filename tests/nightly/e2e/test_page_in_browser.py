@@ -28,11 +28,13 @@ from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.deploy.dashboard import node_page, server_page
 from flwr_dpkmeans.errors import CohortError, DPKMeansError
-from flwr_dpkmeans.flower.progress import Notice, kept
+from flwr_dpkmeans.flower.progress import recorded_progress
+from flwr_dpkmeans.flower.round_trip import Notice
 from flwr_dpkmeans.node.ledger import LedgerEntry
 from flwr_dpkmeans.node.ledger_file import FileLedger
-from flwr_dpkmeans.results.page import HTML, page
+from flwr_dpkmeans.results.page import page
 from flwr_dpkmeans.results.picture import draw_summary
+from flwr_dpkmeans.results.rendering import HTML
 from flwr_dpkmeans.results.run_result import RunResult
 
 BROWSER = shutil.which(os.environ.get("CHROMIUM", "chromium") or "none")
@@ -222,7 +224,7 @@ def watched(
         )
         with (
             contextlib.suppress(DPKMeansError),
-            kept(2**62, shown / "run-1") as progress,
+            recorded_progress(2**62, shown / "run-1") as progress,
         ):
             progress.tell(
                 nodes=nodes,

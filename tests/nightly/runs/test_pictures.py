@@ -20,6 +20,7 @@ from flwr_dpkmeans.privacy.provenance import Provenance
 from flwr_dpkmeans.privacy.report import ReleaseLine
 from flwr_dpkmeans.results import picture
 from flwr_dpkmeans.results.model import Model
+from flwr_dpkmeans.results.pictures.rounds_picture import rounds_figure
 from flwr_dpkmeans.results.run_result import RunResult
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.statement import build_report
@@ -153,7 +154,7 @@ THREE = ([[-0.5, 0.0], [0.5, 0.0], [0.0, 0.75]], [2000.0, 0.0, 8000.0])
 def test_the_strip_begins_at_zero_and_leaves_a_twentieth_beyond_what_was_asked_for() -> (
     None
 ):
-    figure = picture.rounds_figure(result_of(*THREE))
+    figure = rounds_figure(result_of(*THREE))
     (axis,) = [
         axis
         for axis in figure.axes

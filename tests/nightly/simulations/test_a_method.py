@@ -107,7 +107,7 @@ def test_the_check_on_neighbours_reaches_the_bounds_and_fails_on_half(
 
 REFUSED = """
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower.server_app import strategy_from_run_config
+from flwr_dpkmeans.flower.run_config import strategy_from_run_config
 try:
     settings = {"algorithm": "signs", "n-clusters": 3, "bounds": "-1,1", "num-clients": 3}
     strategy_from_run_config(settings | {"signs.pull": 3.0})

@@ -14,7 +14,6 @@ import pytest
 from numpy.typing import NDArray
 from support.wrong_trust import plant_noise
 
-from flwr_dpkmeans.algorithms import clusterings
 from flwr_dpkmeans.algorithms.feddp import (
     centred_rows,
     outer_product,
@@ -22,6 +21,7 @@ from flwr_dpkmeans.algorithms.feddp import (
     server_weights,
 )
 from flwr_dpkmeans.algorithms.lloyd_family import fastlloyd
+from flwr_dpkmeans.algorithms.lookup import clusterings
 from flwr_dpkmeans.errors import ConfigurationError, ProtocolError
 from flwr_dpkmeans.kernels import projected_sums
 from flwr_dpkmeans.kernels.cluster_sums import relative_statistics

@@ -22,7 +22,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from flwr_dpkmeans.errors import ConfigurationError, DataError
-from flwr_dpkmeans.flower.server_app import run_keys
+from flwr_dpkmeans.flower.run_keys import run_keys
 from flwr_dpkmeans.options import flat_options, task_kind
 from flwr_dpkmeans.sums.trust import TRUST_MODELS, Central, register_trust
 from simulations.experiments import configuration

@@ -24,7 +24,7 @@ from support.protocol_federation import make_federation, record_truth
 
 from flwr_dpkmeans import federate
 from flwr_dpkmeans.algorithms.server.held_points import hold_points
-from flwr_dpkmeans.flower.client_app import Wrapped
+from flwr_dpkmeans.flower.client.wrapped import Wrapped
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_config

@@ -27,9 +27,11 @@ from support.pages import ROOT
 from flwr_dpkmeans import ProxyLloyd, SecureSum
 from flwr_dpkmeans.errors import CohortError, ConfigurationError, LocalMisuseError
 from flwr_dpkmeans.flower import strategy
-from flwr_dpkmeans.flower.client_app import SecureAggregation, WrappedApp, client_app
-from flwr_dpkmeans.flower.engines import InProcessGrid, Node
-from flwr_dpkmeans.flower.exchange import message_of
+from flwr_dpkmeans.flower.client.wrapped_app import WrappedApp
+from flwr_dpkmeans.flower.client_app import client_app
+from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
+from flwr_dpkmeans.flower.messages.replies import message_of
+from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import DEPLOYED, IN_SIMULATION, ClientPolicy
 from flwr_dpkmeans.node.settings import NodeSettings

@@ -384,7 +384,8 @@ def test_a_client_without_labels_refuses_the_plan() -> None:
 
 
 def test_a_flower_run_writes_the_model_for_whoever_may_know_it(tmp_path: Path) -> None:
-    from flwr_dpkmeans.flower.engines import InProcessGrid, node_of
+    from flwr_dpkmeans.flower.engines import node_of
+    from flwr_dpkmeans.flower.in_process_grid import InProcessGrid
 
     points, labels = overlapping()
     clients = [

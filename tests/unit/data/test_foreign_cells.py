@@ -29,7 +29,8 @@ from flwr_dpkmeans.data.loading.declared_tables import load_declared
 from flwr_dpkmeans.data.loading.layout import Layout
 from flwr_dpkmeans.data.loading.schema_tables import load_by_schema
 from flwr_dpkmeans.data.own_table import open_table
-from flwr_dpkmeans.data.schema import Schema, say_once
+from flwr_dpkmeans.data.said_once import say_once
+from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.data.tables import load_table
 from flwr_dpkmeans.data.validated import validate_points
 from flwr_dpkmeans.errors import ConfigurationError, DataError

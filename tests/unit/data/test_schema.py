@@ -28,7 +28,9 @@ from flwr_dpkmeans.data.loading.layout import Layout
 from flwr_dpkmeans.data.loading.schema_tables import load_by_schema, look_by_schema
 from flwr_dpkmeans.data.own_table import open_table
 from flwr_dpkmeans.data.points import Bounds
-from flwr_dpkmeans.data.schema import Encoded, Schema, say_once, schema_of
+from flwr_dpkmeans.data.said_once import say_once
+from flwr_dpkmeans.data.schema import Encoded, Schema
+from flwr_dpkmeans.data.schema_source import schema_of
 from flwr_dpkmeans.errors import ColumnError, ConfigurationError, DataError
 
 FILE = """gap_share = 0

@@ -33,23 +33,23 @@ from flwr_dpkmeans.errors import (
     LocalMisuseError,
     RefusalError,
 )
-from flwr_dpkmeans.flower.client_app import (
-    INTERNAL_SENTENCE,
-    TABLE_SENTENCE,
-    OutputFiles,
-    SecureAggregation,
-    Wrapped,
-    client_of,
+from flwr_dpkmeans.flower.client.clean_rows import client_of
+from flwr_dpkmeans.flower.client.node_config import (
     default_ledger,
-    mixture_of,
     node_settings,
-    output_folder,
-    result_folder,
-    simulated_part,
     stream_number,
 )
-from flwr_dpkmeans.flower.engines import InProcessGrid
-from flwr_dpkmeans.flower.exchange import packet_of
+from flwr_dpkmeans.flower.client.ray_nodes import OutputFiles
+from flwr_dpkmeans.flower.client.result_folders import output_folder, result_folder
+from flwr_dpkmeans.flower.client.simulated_tables import mixture_of, simulated_part
+from flwr_dpkmeans.flower.client.wrapped import Wrapped
+from flwr_dpkmeans.flower.in_process_grid import InProcessGrid
+from flwr_dpkmeans.flower.messages.message_records import packet_of
+from flwr_dpkmeans.flower.mod import (
+    INTERNAL_SENTENCE,
+    TABLE_SENTENCE,
+    SecureAggregation,
+)
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.sums.wire import Failure, Status
 

@@ -13,7 +13,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.estimators.federate import federate
-from flwr_dpkmeans.flower.engines import InProcessGrid, Node
+from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
 from flwr_dpkmeans.flower.kmeans_client import STATISTIC, KMeansClient
 
 ROWS = np.array([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]])

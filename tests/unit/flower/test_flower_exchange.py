@@ -15,16 +15,15 @@ import pytest
 from flwr.app import Message, RecordDict
 
 from flwr_dpkmeans.errors import ProtocolError
-from flwr_dpkmeans.flower import exchange
-from flwr_dpkmeans.flower.engines import InProcessGrid
-from flwr_dpkmeans.flower.exchange import (
+from flwr_dpkmeans.flower.in_process_grid import InProcessGrid
+from flwr_dpkmeans.flower.messages import exchange, message_records
+from flwr_dpkmeans.flower.messages.exchange import (
     DEPLOYED_POLL_SECONDS,
     IN_FLIGHT,
-    content_of,
-    is_deployed,
-    packet_of,
     send_in_waves,
 )
+from flwr_dpkmeans.flower.messages.message_records import content_of, packet_of
+from flwr_dpkmeans.flower.messages.server_kind import is_deployed
 from flwr_dpkmeans.sums.wire import Packet
 
 
@@ -37,8 +36,10 @@ def test_records_of_another_kind_are_not_looked_into() -> None:
     good = content_of(Packet({"header": "{}"}, np.arange(2, dtype=np.uint64)))
     for wrong in (
         RecordDict({}),
-        RecordDict({exchange.RECORD: good[exchange.VECTOR_RECORD]}),
-        RecordDict(dict(good) | {exchange.VECTOR_RECORD: good[exchange.RECORD]}),
+        RecordDict({message_records.RECORD: good[message_records.VECTOR_RECORD]}),
+        RecordDict(
+            dict(good) | {message_records.VECTOR_RECORD: good[message_records.RECORD]}
+        ),
     ):
         with pytest.raises(
             ProtocolError, match=r"carries no record 'dpkmeans'|is not an array record"

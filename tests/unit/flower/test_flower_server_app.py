@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower.server_app import checked_strategy
+from flwr_dpkmeans.flower.run_config import checked_strategy
 
 BASE: dict[str, Any] = {
     "algorithm": "fastlloyd",

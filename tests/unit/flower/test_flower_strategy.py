@@ -18,13 +18,10 @@ from flwr_dpkmeans import (
     ServerLloyd,
 )
 from flwr_dpkmeans.errors import CohortError, ConfigurationError, RefusalError
-from flwr_dpkmeans.flower import exchange
-from flwr_dpkmeans.flower.engines import InProcessGrid
-from flwr_dpkmeans.flower.strategy import (
-    KMeansResult,
-    Timeouts,
-    step_metrics,
-)
+from flwr_dpkmeans.flower.in_process_grid import InProcessGrid
+from flwr_dpkmeans.flower.messages.message_records import packet_of
+from flwr_dpkmeans.flower.strategies.strategy_result import KMeansResult, step_metrics
+from flwr_dpkmeans.flower.strategies.timeouts import Timeouts
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.sums.draft import draft_plan
@@ -102,7 +99,7 @@ def test_nodes_are_told_of_the_end_of_a_run_that_they_take_part_in(
         return
     assert nodes == [2, 3, 4, 2, 3, 4]
     for message in grid.sent[3:]:
-        request: Any = decode_request(exchange.packet_of(message.content))
+        request: Any = decode_request(packet_of(message.content))
         assert (request.stage, request.run_id) == (Stage.STOP, 7)
         assert request.body.sentence.startswith("CohortError: 0 of 3 nodes answered")
 

@@ -13,7 +13,7 @@ from support.flat import flat_estimator
 
 from flwr_dpkmeans.algorithms.lloyd_family.glloyd import GLloydTask
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower.engines import InProcessGrid
+from flwr_dpkmeans.flower.in_process_grid import InProcessGrid
 from flwr_dpkmeans.planner.forecast import (
     CentroidNoise,
     centroid_noise,

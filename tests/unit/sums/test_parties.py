@@ -19,6 +19,7 @@ from flwr_dpkmeans.errors import (
     RefusalError,
 )
 from flwr_dpkmeans.options import parse_config
+from flwr_dpkmeans.privacy.noise.noise_kind import NoiseKind
 from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.secagg.messages import (
     FinishReply,
@@ -36,7 +37,6 @@ from flwr_dpkmeans.sums.local import LocalRun, Virtual, run_direct
 from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import FIRST_NODE_ID, Plan
 from flwr_dpkmeans.sums.server import Server
-from flwr_dpkmeans.sums.settings import NoiseKind
 from flwr_dpkmeans.sums.wire import (
     Failure,
     KeysReply,

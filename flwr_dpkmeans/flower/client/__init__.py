@@ -1,0 +1,1 @@
+"""A client in Flower: its configuration, its table, and what is wrapped."""

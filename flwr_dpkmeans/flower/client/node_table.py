@@ -1,0 +1,105 @@
+"""The rows of one node, as its configuration says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from flwr.app import Context
+
+from flwr_dpkmeans.data.files.dialect import Dialect
+from flwr_dpkmeans.data.files.sources import is_clustered
+from flwr_dpkmeans.data.files.whole_tables import whole_frame
+from flwr_dpkmeans.data.loading.declared_tables import load_stated
+from flwr_dpkmeans.data.loading.layout import Layout
+from flwr_dpkmeans.data.schema import Schema
+from flwr_dpkmeans.flower.client.cached_rows import cache_of, say_if_changed
+from flwr_dpkmeans.flower.client.result_folders import result_folder
+from flwr_dpkmeans.flower.kmeans_client import KMeansClient, held_by
+
+
+def load_client(context: Context) -> KMeansClient:
+    """Load the rows of one node.
+
+    The node's configuration says ``data-path`` (a deployment's own file), ``schema`` or
+    ``columns`` (what of it is clustered), ``header`` and ``label-column``, and a
+    database's ``query``; in a simulation the run's says ``data`` and how its rows are
+    split. Labels are looked at in an evaluation's round only, which is after the node's
+    policy has approved the plan, and nothing in a label column is an error. In a
+    deployment the node's own configuration says how the table is read, and nothing that
+    the run says, nor a cell of the file, changes what the node answers
+    (`flwr_dpkmeans.data.tables`).
+
+    Raises a ConfigurationError in a deployment without ``data-path``, since the server
+    may not choose which file a node reads, and a DataError if the data cannot be used.
+    """
+    node = context.node_config
+    if node.get("data-path"):
+        return _client_of_path(context, str(node["data-path"]))
+    from flwr_dpkmeans.flower.client.simulated_tables import simulated_client
+
+    return simulated_client(context)
+
+
+def _client_of_path(context: Context, source: str) -> KMeansClient:
+    """Load a deployed node's own file."""
+    node = context.node_config
+    layout = layout_of(node)
+    schema = Schema.load(str(node["schema"])) if node.get("schema") else None
+    store = cache_of(context, layout)
+    say_if_changed(context, store)
+    if is_clustered(source):
+        from flwr_dpkmeans.flower.row_cluster import ClusterClient
+
+        load = partial(load_stated, layout=layout, schema=schema)
+        return ClusterClient(source, load, result_folder(context))
+    table = load_stated(source, layout, schema, store)
+    clustered = table.names
+    if schema is not None:
+        clustered = tuple(column.name for column in schema.columns)
+    profiled = _profile_columns(str(node.get("profile-columns", "")), clustered)
+    return KMeansClient(
+        output_dir=result_folder(context),
+        table=partial(_whole_table, source, layout, schema, profiled),
+        **held_by(table),
+    )
+
+
+def layout_of(node: Mapping[str, Any]) -> Layout:
+    """Return what a deployed node's own configuration says of its table."""
+    stated = dict(json.loads(str(node.get("file") or "{}")))
+    header = Dialect.of_scalars({"header": node.get("header", "")})
+    dialect = header.over(Dialect(**stated))
+    columns = node.get("columns", "")
+    label = node.get("label-column", "")
+    query = node.get("query", "")
+    return Layout.of(columns, label, dialect, query)
+
+
+ALL_COLUMNS = "*"
+
+
+def _profile_columns(stated: str, clustered: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Columns that a node's local profile describes; None for all of its file's.
+
+    They are those that are clustered, and those that ``profile-columns`` names, such as
+    ``ward,sex``, or ``*``. Text that nobody asked for may be a hundred times as large
+    as they are.
+    """
+    if stated == ALL_COLUMNS or not clustered:
+        return None
+    return tuple(dict.fromkeys((*clustered, *Layout.of(stated).columns)))
+
+
+def _whole_table(
+    source: str,
+    layout: Layout,
+    schema: Schema | None,
+    columns: tuple[str, ...] | None,
+) -> Any:
+    """All rows of a node's table, of these columns, for its own profile."""
+    if schema is not None:
+        layout = layout.over(schema.file)
+    return whole_frame(layout.open(source), names=layout.columns, columns=columns)

@@ -1,0 +1,216 @@
+"""What computes the statistic of one message: a wrapped client."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+
+from flwr_dpkmeans.errors import DPKMeansError, LocalMisuseError
+from flwr_dpkmeans.flower.client.cached_rows import CHANGED, TABLE
+from flwr_dpkmeans.flower.kmeans_client import DESCRIBE, STATISTIC
+from flwr_dpkmeans.log import event, printable, where_raised
+from flwr_dpkmeans.node.guard import NodeGuard
+from flwr_dpkmeans.node.node_log import logger as node_logger
+from flwr_dpkmeans.privacy.report import PrivacyReport
+from flwr_dpkmeans.sums.client import Memory
+from flwr_dpkmeans.sums.round import Array
+from flwr_dpkmeans.sums.statement import LOCAL
+
+NextCall = Callable[[Message, Context], Message]
+
+Answered = tuple[Sequence[Any], Any]
+"""Arrays and metrics."""
+
+_EMPTY_TENSOR = "_empty"
+
+_OK = 0
+
+
+class Wrapped:
+    """The wrapped client as what computes the statistic of one message.
+
+    See `flwr_dpkmeans.sums.client.Statistic`.
+    """
+
+    def __init__(
+        self,
+        message: Message,
+        context: Context,
+        call_next: NextCall,
+        guard: NodeGuard,
+    ) -> None:
+        self._message, self._context, self._call_next, self._guard = (
+            message,
+            context,
+            call_next,
+            guard,
+        )
+
+    def describe(self) -> tuple[int, tuple[str, ...], bool, str]:
+        """See `flwr_dpkmeans.sums.client.Statistic`."""
+        _, metrics = self._call("fit", [], {"task": DESCRIBE})
+        width = metrics.get("n_features")
+        if not isinstance(width, int):
+            raise LocalMisuseError(
+                "the wrapped client does not tell its number of features: wrap a"
+                " KMeansClient."
+            )
+        names = tuple(
+            str(name) for name in json.loads(str(metrics.get("feature_names", "[]")))
+        )
+        if "used" in metrics:
+            # Columns that are only profiled have no names among those of the points.
+            self._guard.settings.policy.check_columns(json.loads(str(metrics["used"])))
+        return (
+            width,
+            names,
+            bool(metrics.get("has_labels", False)),
+            str(metrics.get("schema", "")),
+        )
+
+    def compute(
+        self,
+        memory: Memory,
+        index: int,
+    ) -> list[Array]:
+        """The exact statistic of one round."""
+        config: dict[str, Any] = {
+            "task": STATISTIC,
+            "plan": memory.plan_blob,
+            "round": index,
+        }
+        start = time.perf_counter()
+        if memory.plan.discovers(index):
+            arrays, _ = self._call(
+                "fit", [np.array(side) for side in memory.discoveries.box or ()], config
+            )
+        else:
+            arrays, _ = self._call_with_state("fit", memory, config)
+        node_logger.debug("the statistic took %.3f s", time.perf_counter() - start)
+        return [np.asarray(array, dtype=np.float64) for array in arrays]
+
+    def deliver(
+        self,
+        memory: Memory,
+        report: Callable[[], PrivacyReport],
+    ) -> bool:
+        """Hand the result on: whatever goes wrong now is for this log and ledger only,
+        and the server gets its tag.
+
+        What a client writes holds facts of its own rows. Were an error of that an
+        answer, a server could choose names or bounds with which it fails for some rows
+        only, and would learn of them at no cost.
+        """
+        try:
+            self._hand_on(memory, report())
+            return True
+        except Exception as error:
+            why = where_raised(error, verbose=node_logger.isEnabledFor(logging.DEBUG))
+            why = printable(error) if isinstance(error, DPKMeansError) else why
+            node_logger.error(
+                "the result is not written: %s",
+                why,
+                extra=event("unwritten", kind=type(error).__name__),
+            )
+            return False
+
+    def _hand_on(
+        self,
+        memory: Memory,
+        report: PrivacyReport,
+    ) -> None:
+        """Hand the final centroids and the report to the wrapped client."""
+        table = self._context.state.config_records.get(TABLE)
+        if table is not None and table.get("changed"):
+            report = replace(report, warnings=(*report.warnings, LOCAL + CHANGED))
+        config = {
+            "report": json.dumps(report.to_dict()),
+            "n_clients": len(memory.protocol.cohort.members),
+        }
+        config |= {"spent": self._guard.spent(memory.plan), "plan": memory.plan_blob}
+        self._call_with_state("evaluate", memory, config)
+
+    def _call_with_state(
+        self,
+        kind: str,
+        memory: Memory,
+        config: dict[str, Any],
+    ) -> Answered:
+        """Call with the state so far: its arrays, whose names are in the configuration,
+        and then the movements.
+        """
+        state = memory.clusters
+        if state is None:
+            raise LocalMisuseError(
+                "a statistic was asked for before the plan was final."
+            )
+        movements = np.asarray(state.movements, dtype=np.float64)
+        config["arrays"] = json.dumps(list(state.arrays))
+        return self._call(kind, [*state.arrays.values(), movements], config)
+
+    def _call(
+        self,
+        kind: str,
+        arrays: Sequence[Array],
+        config: dict[str, Any],
+    ) -> Answered:
+        """Call the wrapped NumPyClient, with arrays under consecutive keys, as Flower
+        stores them.
+        """
+        parameters = ArrayRecord.from_numpy_ndarrays(
+            list(map(np.ascontiguousarray, arrays))
+        )
+        content = self.answered(
+            {
+                f"{kind}ins.parameters": parameters,
+                f"{kind}ins.config": ConfigRecord(config),
+            }
+        )
+        status: Any = content.get(f"{kind}res.status")
+        if status is not None and status.get("code", _OK) != _OK:
+            # Its message may quote rows, so only the code is repeated.
+            raise LocalMisuseError(
+                f"the wrapped client failed with status code {status.get('code')}."
+            )
+        answered: Any = content.get("fitres.parameters") or {}
+        metrics: Any = content.get("fitres.metrics") or {}
+        return [
+            array.numpy() for name, array in answered.items() if name != _EMPTY_TENSOR
+        ], metrics
+
+    def answered(self, content: dict[str, Any]) -> RecordDict:
+        """Call the wrapped app with content of our own and return its reply's content."""
+        message = self._message
+        # The inner call borrows the message, whose metadata only Flower can make, and
+        # puts its content back.
+        original, message.content = message.content, RecordDict(content)
+        try:
+            reply = self._call_next(message, self._context)
+        finally:
+            message.content = original
+        if reply.has_error() or not reply.has_content():
+            raise LocalMisuseError("the wrapped client answered with an error.")
+        return reply.content
+
+
+class Held(Wrapped):
+    """A client of this process: it is called as it is, where records would take more
+    time than the statistic.
+    """
+
+    def _call(
+        self,
+        kind: str,
+        arrays: Sequence[Array],
+        config: dict[str, Any],
+    ) -> Answered:
+        client: Any = self._call_next(self._message, self._context)
+        arrays, _, metrics = getattr(client, kind)(list(arrays), config)
+        return arrays, metrics

@@ -1,0 +1,109 @@
+"""What computes the statistic of one message: an app of anybody's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from flwr.app import Array as FlowerArray
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+
+from flwr_dpkmeans.errors import ProtocolError
+from flwr_dpkmeans.flower.client.node_config import show_node_logs
+from flwr_dpkmeans.flower.client.wrapped import Wrapped
+from flwr_dpkmeans.flower.mod import SecureAggregation
+from flwr_dpkmeans.log import event
+from flwr_dpkmeans.node.node_log import logger as node_logger
+from flwr_dpkmeans.privacy.report import PrivacyReport
+from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.client import Memory
+from flwr_dpkmeans.sums.round import Array, State
+
+if TYPE_CHECKING:
+    from flwr_dpkmeans.algorithms.statistics.array_sum import ArraySumTask
+
+
+class WrappedApp(Wrapped):
+    """Any app of Flower's Message API as what answers `ArraySumTask`.
+
+    It gets and gives what Flower's `FedAvg` asks for.
+    """
+
+    def describe(self) -> tuple[int, tuple[str, ...], bool, str]:
+        """There is no table."""
+        return 1, (), False, ""
+
+    def compute(
+        self,
+        memory: Memory,
+        index: int,
+    ) -> list[Array]:
+        """What the app makes of the arrays so far, clipped.
+
+        What its ``evaluate`` answers is never sent.
+        """
+        if self._message.metadata.message_type != "train":
+            raise ProtocolError(
+                "a sum was asked of another function than the app's 'train': stop the"
+                " run."
+            )
+        task, state = self._task_and_state(memory)
+        n_clients = memory.plan.n_clients
+        before = task.named(state, n_clients)
+        reply = self._answer_of_app(before, {"server-round": index})
+        (answer,) = reply.array_records.values()
+        metrics: dict[str, Any] = dict(*reply.metric_records.values())
+        answered = {name: array.numpy() for name, array in answer.items()}
+        added = task.contribution(before, answered, metrics.get("num-examples"))
+        for sentence in task.remarks(added, n_clients):
+            node_logger.warning(
+                "round %d: %s",
+                index,
+                sentence,
+                extra=event("changed_part"),
+            )
+        return list(
+            build_algorithm(memory.plan).rounds[index - 1].statistic(added, state)
+        )
+
+    def _hand_on(
+        self,
+        memory: Memory,
+        report: PrivacyReport,
+    ) -> None:
+        """Hand the last arrays to the app's ``evaluate``, with the report.
+
+        Nothing that it answers is sent.
+        """
+        task, state = self._task_and_state(memory)
+        arrays = task.named(state, memory.plan.n_clients)
+        self._answer_of_app(arrays, {"report": json.dumps(report.to_dict())})
+
+    def _task_and_state(self, memory: Memory) -> tuple[ArraySumTask, State]:
+        from flwr_dpkmeans.algorithms.statistics.array_sum import ArraySumTask
+
+        task, state = memory.plan.task, memory.clusters
+        if not isinstance(task, ArraySumTask) or state is None:
+            raise ProtocolError(
+                f"the plan computes {task.name!r}, but this node's app answers sums of"
+                " arrays only."
+            )
+        return task, state
+
+    def _answer_of_app(
+        self,
+        arrays: Mapping[str, Any],
+        config: dict[str, Any],
+    ) -> RecordDict:
+        record = ArrayRecord(
+            {name: FlowerArray(array) for name, array in arrays.items()}
+        )
+        return self.answered({"arrays": record, "config": ConfigRecord(config)})
+
+
+secure_sum_mod = SecureAggregation(show_logs=show_node_logs, wrapped=WrappedApp)
+"""The same around any app whose answers are to be summed.
+
+See `flwr_dpkmeans.SecureSum`.
+"""
