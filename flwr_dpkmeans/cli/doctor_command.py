@@ -14,11 +14,9 @@ from packaging.requirements import Requirement
 from flwr_dpkmeans import __version__
 from flwr_dpkmeans.cli.node import PAGE_PORT
 from flwr_dpkmeans.deploy import FIRST_PORT, N_PORTS
+from flwr_dpkmeans.deploy.finding import Finding, NoteError, Verdict
 from flwr_dpkmeans.deploy.findings import (
     HOST,
-    Finding,
-    NoteError,
-    Verdict,
     finding_of,
     require_free,
     require_room,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     OptionsT = TypeVar("OptionsT", bound=DataclassInstance)
 
 WORDS, UNKNOWN = "flwr_dpkmeans.words", "flwr_dpkmeans.unrecognised"
-"""Where a context keeps what `PassingOn` was given, and what of it it does not recognise."""
+"""Where a context keeps what `PassingOn` takes, and what it does not recognise."""
 
 
 def takes(
@@ -204,7 +204,7 @@ class PassingOn(_Documented):
         ctx: click.Context,
         args: list[str],
     ) -> list[str]:
-        """Take what is recognised, and leave all words, and the others, in the context."""
+        """Take what is recognised, and leave the others in the context."""
         if ctx.resilient_parsing:
             return super().parse_args(ctx, args)
         recognised, unrecognised = self._split(ctx, args)

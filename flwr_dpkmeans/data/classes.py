@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 
-def distinct_labels(labels: Any) -> NDArray[Any]:
+def distinct_labels(labels: object) -> NDArray[np.generic]:
     """Sort the different labels of one table, (n_rows,), or of several.
 
     Several tables are a list, or a mapping by name.
@@ -27,7 +26,7 @@ def distinct_labels(labels: Any) -> NDArray[Any]:
         ) from None
 
 
-def named_classes(labels: Any, n_classes: int) -> list[Any]:
+def named_classes(labels: object, n_classes: int) -> list[object]:
     """Names of the classes of labels that are texts, sorted.
 
     None where they are numbers.
@@ -46,10 +45,10 @@ def named_classes(labels: Any, n_classes: int) -> list[Any]:
 
 
 def codes_of(
-    labels: Any,
+    labels: object,
     n_rows: int,
     *,
-    names: Sequence[Any],
+    names: Sequence[object],
 ) -> NDArray[np.int64]:
     """The number of each label's class, (n_rows,).
 
@@ -72,7 +71,7 @@ def codes_of(
     return np.array([numbers[label] for label in labels_of_rows], dtype=np.int64)
 
 
-def _parts(labels: Any) -> list[Any]:
+def _parts(labels: object) -> list[object]:
     """Labels of each table, where there are several."""
     parts = list(labels.values()) if isinstance(labels, Mapping) else labels
     if not isinstance(parts, list | tuple) or not parts:
@@ -80,7 +79,7 @@ def _parts(labels: Any) -> list[Any]:
     return list(parts) if np.ndim(parts[0]) == 1 else [parts]
 
 
-def _has_texts(labels: Any) -> bool:
+def _has_texts(labels: object) -> bool:
     """Whether some label is a text."""
     if not isinstance(labels, Iterable):
         return False
@@ -91,6 +90,6 @@ def _has_texts(labels: Any) -> bool:
     return any(array.dtype.kind == "U" or _is_text(array) for array in arrays)
 
 
-def _is_text(array: NDArray[Any]) -> bool:
+def _is_text(array: NDArray[np.generic]) -> bool:
     """Whether an array of objects begins with a text."""
     return array.dtype.kind == "O" and array.size > 0 and isinstance(array.flat[0], str)

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flwr_dpkmeans.errors import DataError
 
+if TYPE_CHECKING:
+    import pandas as pd
 
-def row_labels(table: Any) -> Any:
+
+def row_labels(table: object) -> pd.Index | None:
     """Read the index of a pandas object, or of the series of a mapping.
 
     None of all else.
@@ -30,7 +33,7 @@ def row_labels(table: Any) -> Any:
 
 
 def in_order_of(
-    labels: Any,
+    labels: pd.Index | None,
     values: Any,
     what: str,
 ) -> Any:

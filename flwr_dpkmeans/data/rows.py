@@ -1,9 +1,9 @@
 """Rows beyond memory, in a file of their owner's.
 
-A table that is larger than `ResourceLimits.table_bytes` lies in a file, of which each block is
-mapped while it is looked at. Without a name the file vanishes with the process, however
-that ends; with one it serves later processes, as Flower starts one for each message,
-until `forget`.
+A table that is larger than `ResourceLimits.table_bytes` lies in a file, of which each
+block is mapped while it is looked at. Without a name the file vanishes with the
+process, however that ends; with one it serves later processes, as Flower starts one for
+each message, until `forget`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.resources import limits
 
 Array = NDArray[np.float64]
+Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +35,7 @@ class Rows:
     (3, [6.0, 10.0], [[0.0, 1.0], [4.0, 5.0]])
     """
 
-    shape: tuple[int, ...]
+    shape: Shape
     read: Callable[[slice], Array] = field(repr=False)
     """``read(slice(start, stop))``, where 0 <= start <= stop <= n."""
     forget: Callable[[], None] = field(default=lambda: None, repr=False)
@@ -48,12 +49,11 @@ class Rows:
         the rows of an ascending index: an array if they are few.
         """
         if isinstance(rows, slice):
-            return self.read(slice(*rows.indices(len(self))[:2]))
-        return (
-            self.then(lambda block: block[rows])
-            if isinstance(rows, tuple)
-            else self._taken(rows)
-        )
+            start, stop, _ = rows.indices(len(self))
+            return self.read(slice(start, stop))
+        if isinstance(rows, tuple):
+            return self.then(lambda block: block[rows])
+        return self._taken(rows)
 
     def __array__(
         self,
@@ -64,9 +64,12 @@ class Rows:
 
     def then(self, change: Callable[[Any], Any]) -> Any:
         """What ``change(block) -> block`` makes of each block, row by row."""
-        width = change(self.read(slice(0, 0))).shape[1:]
+        nothing = self.read(slice(0, 0))
+        width = change(nothing).shape[1:]
         return Rows(
-            (len(self), *width), lambda rows: change(self.read(rows)), self.forget
+            (len(self), *width),
+            lambda rows: change(self.read(rows)),
+            self.forget,
         )
 
     def beside(self, others: Any) -> Any:
@@ -79,29 +82,41 @@ class Rows:
         )
 
     def _taken(self, index: NDArray[np.int64]) -> Any:
+        """Rows of an ascending index."""
+        width = self.shape[1:]
+
         def read(rows: slice) -> Array:
             wanted = index[rows]
-            table = np.empty((len(wanted), *self.shape[1:]))
-            if not len(wanted):
+            n_wanted = len(wanted)
+            table = np.empty((n_wanted, *width))
+            if n_wanted == 0:
                 return table
-            for window in windows(self.shape, wanted[0], wanted[-1] + 1):
-                ends = np.searchsorted(wanted, (window.start, window.stop))
+            first = wanted[0]
+            last = wanted[-1] + 1
+            for window in windows(self.shape, first, last):
+                limits_of_window = (window.start, window.stop)
+                ends = np.searchsorted(wanted, limits_of_window)
                 inside = slice(*ends)
                 in_window = wanted[inside] - window.start
-                table[inside] = self.read(window)[in_window]
+                block = self.read(window)
+                table[inside] = block[in_window]
             return table
 
-        taken = Rows((len(index), *self.shape[1:]), read, self.forget)
-        return taken if is_large(taken.shape) else taken[:]
+        shape = (len(index), *width)
+        taken = Rows(shape, read, self.forget)
+        if is_large(shape):
+            return taken
+        return taken[:]
 
 
-def is_large(shape: tuple[int, ...]) -> bool:
+def is_large(shape: Shape) -> bool:
     """Whether a table of numbers is no array in memory."""
-    return 8 * math.prod(shape) > limits().table_bytes
+    n_bytes = 8 * math.prod(shape)
+    return n_bytes > limits().table_bytes
 
 
 def windows(
-    shape: tuple[int, ...],
+    shape: Shape,
     first: int = 0,
     last: int | None = None,
 ) -> Iterator[slice]:
@@ -109,6 +124,10 @@ def windows(
 
     Each of them fits into a cache; by default these are all rows.
     """
-    step = max(1, limits().window_numbers // max(1, math.prod(shape[1:])))
+    n_columns = max(1, math.prod(shape[1:]))
+    n_rows = limits().window_numbers // n_columns
+    step = max(1, n_rows)
     end = shape[0] if last is None else last
-    return (slice(start, min(end, start + step)) for start in range(first, end, step))
+    for start in range(first, end, step):
+        stop = min(end, start + step)
+        yield slice(start, stop)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from flwr_dpkmeans.data.bounds.stated_bounds import read_ranges
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.data.schema_toml import read_toml
 
 
-def schema_of(value: Any) -> Schema | None:
+def schema_of(value: object) -> Schema | None:
     """A schema, or a file of one, where bounds may stand; None for other bounds."""
     if isinstance(value, Schema):
         return value

@@ -8,4 +8,8 @@ from typing import Any
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
-    return tomllib.loads(Path(path).expanduser().read_text(encoding="utf-8-sig"))
+    """Read a schema's file; an OSError or ValueError if there is none."""
+    file = Path(path)
+    file = file.expanduser()
+    text = file.read_text(encoding="utf-8-sig")
+    return tomllib.loads(text)

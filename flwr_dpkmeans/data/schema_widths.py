@@ -19,14 +19,23 @@ def widened(
     Lengths are then in each column's unit times weight. `columns` says how many
     features each has, which have one range, and its weight.
     """
-    sizes, weights = zip(*columns, strict=True)
-    first = np.cumsum((0, *sizes[:-1]))
-    low = np.array(stated.lower)[first]
-    high = np.array(stated.upper)[first]
+    sizes = [n_features for n_features, _ in columns]
+    weights = np.array([weight for _, weight in columns])
+    ends = np.cumsum(sizes)
+    first = ends - sizes
+    lower = np.array(stated.lower)
+    upper = np.array(stated.upper)
+    low = lower[first]
+    high = upper[first]
     width = high - low
-    per_unit = np.array(weights) / np.array(units)
-    more = (width * per_unit).max() / per_unit - width
-    more = np.where(more > 1e-12 * width, more / 2.0, 0.0)
-    lower = np.repeat(low - more, sizes).tolist()
-    upper = np.repeat(high + more, sizes).tolist()
-    return Bounds(tuple(lower), tuple(upper))
+    per_unit = weights / np.array(units)
+    lengths = width * per_unit
+    more = lengths.max() / per_unit - width
+    least = 1e-12 * width
+    margin = np.where(more > least, more / 2.0, 0.0)
+    wider_low = np.repeat(low - margin, sizes)
+    wider_high = np.repeat(high + margin, sizes)
+    return Bounds(
+        tuple(wider_low.tolist()),
+        tuple(wider_high.tolist()),
+    )

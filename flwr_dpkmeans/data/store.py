@@ -46,7 +46,7 @@ class Store:
     keeps: bool = True
     """Whether anything may be written; if not, all rows are in memory."""
 
-    def kept(self) -> Any:
+    def stored(self) -> Any:
         """What an earlier process kept under the name, or None.
 
         Files that no run has looked at for long go.

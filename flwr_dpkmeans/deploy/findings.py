@@ -17,55 +17,38 @@ import time
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
+from flwr_dpkmeans.deploy.finding import Finding, NoteError, Verdict
 from flwr_dpkmeans.deploy.guard.approved_fab import digest_of
 from flwr_dpkmeans.deploy.guard.refusal import GuardError
 from flwr_dpkmeans.deploy.invitation import Invitation
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.flower import _private
-from flwr_dpkmeans.log import printable
 
 HOST = "127.0.0.1"
 """The SuperLink serves everybody who reaches its port, so that it is this machine's
 alone.
 """
+
 GUARDED = "guarded-programs"
 """In the home of who runs apps: the programs that Flower starts."""
+
 LEAST_DAYS = 30
 """Of a certificate, below which its owner is told to get a new one."""
+
 LEAST_FREE = 100 * 2**20
 """Bytes on the disks of ledger, results and home.
 
 Files and log of a run take some 5 MB, an unpacked app as much, and a disk that fills up
 ends a run after it was charged.
 """
+
 LEAST_FILES = 1000
 """More than an unpacked app and its bytecode, and the files of a run."""
+
 _PAIR = re.compile(r"""\S+?=('[^']*'|"[^"]*"|\S+)""")
 """A key with its value, as Flower finds them in a text."""
-
-
-class Verdict(StrEnum):
-    """How an item is."""
-
-    OK = "ok"
-    NOTE = "note"
-    WRONG = "wrong"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What was seen of one item, as one sentence."""
-
-    item: str
-    verdict: Verdict
-    says: str
-
-    def __str__(self) -> str:
-        return f"{self.verdict:<6}{self.item + ':':<12}{printable(self.says)}"
 
 
 def require_pairs(what: str, text: str) -> None:
@@ -105,10 +88,6 @@ def guard_errors_as_mistakes() -> Iterator[None]:
         raise ConfigurationError(str(error)) from error
 
 
-class NoteError(Exception):
-    """Not wrong, but the operator should know."""
-
-
 def finding_of(item: str, look: Callable[[], str]) -> Finding:
     """The result of one look.
 
@@ -146,7 +125,7 @@ def require_tried_flower(*, allow_untested: bool) -> str:
 
 
 def require_writable(folder: Path) -> str:
-    """Say that files can be made in a folder, or in the one that it would be made in."""
+    """Say that files can be made in a folder, or where it would be made."""
     there = existing(folder)
     if not (there.is_dir() and os.access(there, os.W_OK)):
         raise ConfigurationError(

@@ -52,7 +52,10 @@ class LastMessage:
 
 
 def forget(home: Path) -> None:
-    """Begin anew, as with a node's start: what was asked before will never be answered."""
+    """Begin anew, as with a node's start.
+
+    What was asked before will never be answered.
+    """
     (home / RECEIVED).unlink(missing_ok=True)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flwr_dpkmeans.errors import BudgetError
-from flwr_dpkmeans.node.ledger import LedgerEntry
+from flwr_dpkmeans.node.ledger_entries import LedgerEntry
 from flwr_dpkmeans.node.ledger_file import (
     GENESIS,
     Chain,

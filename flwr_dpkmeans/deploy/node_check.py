@@ -5,14 +5,10 @@ One finding for each item, and what is wrong is said with its mend.
 
 from __future__ import annotations
 
-import datetime
-import email.utils
 import itertools
 import math
 import os
-import ssl
 import sys
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -20,11 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-import httpx
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
 from flwr_dpkmeans.data.files.sources import is_clustered
 from flwr_dpkmeans.data.loading.declared_tables import load_stated
@@ -32,9 +24,8 @@ from flwr_dpkmeans.data.loading.layout import Layout
 from flwr_dpkmeans.data.loading.schema_tables import look_by_schema
 from flwr_dpkmeans.data.loading.table import Table
 from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Schema
+from flwr_dpkmeans.deploy.finding import Finding, NoteError
 from flwr_dpkmeans.deploy.findings import (
-    Finding,
-    NoteError,
     app_hash,
     finding_of,
     is_this_machine,
@@ -51,7 +42,13 @@ from flwr_dpkmeans.deploy.guard.private_folder import require_private
 from flwr_dpkmeans.deploy.invitation import Invitation, plain_certificates
 from flwr_dpkmeans.deploy.last_message import LastMessage, utc
 from flwr_dpkmeans.deploy.node_options import Isolation, NodeOptions
-from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, PeerError, listed
+from flwr_dpkmeans.deploy.superlink_answer import (
+    MOST_CLOCK_SECONDS,
+    Answer,
+    ask,
+    private_key,
+)
+from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, listed
 from flwr_dpkmeans.flower import _private
 from flwr_dpkmeans.flower.row_cluster import ClusterClient, summed_elsewhere
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config
@@ -65,129 +62,6 @@ from flwr_dpkmeans.node.node_log import unfinished_sentence
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.privacy.release import PrivacyUnit
-
-MOST_CLOCK_SECONDS = 2.0
-"""Flower lets a node be 5 s ahead of its SuperLink, and 305 s behind.
-
-What drifts is mended long before.
-"""
-
-_KEY_MEND = "ssh-keygen -t ecdsa -b 384 -N '' makes one"
-_DATE_SECONDS = 2.0
-"""How old the date in an answer may be.
-
-It has whole seconds, and Flower's web server makes one every second.
-"""
-
-
-class UnansweredError(PeerError):
-    """Nobody is there yet."""
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a SuperLink tells whoever asks."""
-
-    knows_key: bool
-    ahead: float
-    """Seconds that this machine's clock is ahead of its, at least; behind, if negative.
-
-    Its date was made at some time between request and reply, which a busy machine
-    delays, or a little before.
-    """
-    certificate: tuple[datetime.datetime, ...]
-    """From when to when it holds; empty without TLS."""
-
-
-def ask(options: NodeOptions) -> Answer:
-    """Ask for what a SuperLink refuses even to nodes that it knows, so that nothing
-    changes there.
-
-    An `UnansweredError` if nobody is there yet, a ConfigurationError if it is not the
-    one that the node knows.
-    """
-    key = (
-        private_key(options.key)
-        if options.key
-        else ec.generate_private_key(ec.SECP384R1())
-    )
-    request = _private.impossible_activation(key.public_key())
-    where = f"superlink {options.superlink}"
-    authority = str(options.root_certificates) if options.root_certificates else None
-    try:
-        with _private.fleet_client(
-            options.superlink, authority, key, insecure=options.insecure
-        ) as client:
-            before = time.time()
-            try:
-                client.ActivateNode(request)
-                raise ValueError("it takes what Flower refuses")
-            except httpx.HTTPStatusError as error:
-                after, response = time.time(), error.response
-                is_flowers, knows_key = _private.refusal_in(response.text)
-                date = response.headers.get("date", "")
-                sent = email.utils.parsedate_to_datetime(date).timestamp()
-                stream = response.extensions["network_stream"]
-                line = stream.get_extra_info("ssl_object")
-                certificate = {} if line is None else line.getpeercert()
-                if not is_flowers and response.is_server_error:
-                    # It is of what stands before the SuperLink.
-                    raise UnansweredError(
-                        f"{where} does not answer (HTTP {response.status_code}): have"
-                        " it started."
-                    ) from error
-                is_unauthorized = response.status_code == httpx.codes.UNAUTHORIZED
-                if not is_flowers and not is_unauthorized:
-                    # To a clock that is wrong.
-                    raise ValueError(
-                        f"it says HTTP {response.status_code}, and nothing of Flower's"
-                    ) from error
-    except (httpx.HTTPError, ValueError) as error:
-        if "SSL" in str(error) or not isinstance(
-            error, httpx.ConnectError | httpx.TimeoutException
-        ):
-            mend = (
-                "correct superlink and root-certificates, as its operator says on a way"
-                " that you trust"
-            )
-            raise ConfigurationError(
-                f"{where} is not the one that this node knows ({error}): {mend}."
-            ) from error
-        raise UnansweredError(
-            f"{where} does not answer ({error}): have it started, or correct superlink."
-        ) from error
-    times = [
-        ssl.cert_time_to_seconds(certificate[side])
-        for side in ("notBefore", "notAfter")
-        if certificate
-    ]
-    return Answer(
-        knows_key,
-        max(0.0, before - sent - _DATE_SECONDS) + min(0.0, after - sent),
-        tuple(
-            datetime.datetime.fromtimestamp(seconds, datetime.UTC) for seconds in times
-        ),
-    )
-
-
-def private_key(path: Path) -> ec.EllipticCurvePrivateKey:
-    """Read the key that a SuperLink knows a node by.
-
-    a ConfigurationError if it is none that Flower can sign with.
-    """
-    try:
-        key = load_ssh_private_key(path.read_bytes(), None)
-    except (
-        ValueError,
-        TypeError,
-        UnsupportedAlgorithm,
-    ) as error:  # such as a passphrase that nobody would type
-        raise ConfigurationError(
-            f"{path} cannot be read as a private key ({error}): {_KEY_MEND}."
-        ) from error
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise ConfigurationError(f"{path} is no key on a NIST curve: {_KEY_MEND}.")
-    return key
 
 
 def running(options: NodeOptions) -> int | None:
@@ -493,8 +367,8 @@ class NodeCheck:
             ]:
                 raise ConfigurationError(
                     f"{name} has the identity {first[name]} by {first_source}, but"
-                    f" {second[name]} by {second_source}: ask its owner by telephone which one"
-                    " holds, and correct the other."
+                    f" {second[name]} by {second_source}: ask its owner by telephone"
+                    " which one holds, and correct the other."
                 )
         if not pins:
             raise NoteError(

@@ -17,9 +17,9 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
+from flwr_dpkmeans.deploy.finding import Verdict
 from flwr_dpkmeans.deploy.findings import (
     GUARDED,
-    Verdict,
     app_hash,
     flower_environment,
     guard_errors_as_mistakes,
@@ -31,15 +31,15 @@ from flwr_dpkmeans.deploy.guard.private_folder import require_private
 from flwr_dpkmeans.deploy.guard.refusal import GuardError
 from flwr_dpkmeans.deploy.invitation import Invitation
 from flwr_dpkmeans.deploy.last_message import forget
-from flwr_dpkmeans.deploy.node_check import (
-    MOST_CLOCK_SECONDS,
-    UnansweredError,
-    ask,
-    check,
-)
+from flwr_dpkmeans.deploy.node_check import check
 from flwr_dpkmeans.deploy.node_options import Isolation, NodeOptions
 from flwr_dpkmeans.deploy.node_setup import SETTINGS_FILE, NewNode, init, pin
 from flwr_dpkmeans.deploy.owner_commands import owner_sees, without_infinities
+from flwr_dpkmeans.deploy.superlink_answer import (
+    MOST_CLOCK_SECONDS,
+    UnansweredError,
+    ask,
+)
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower._private import CLIENT_APP
 from flwr_dpkmeans.node.identity import write_new

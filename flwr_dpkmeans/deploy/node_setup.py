@@ -20,9 +20,9 @@ from flwr_dpkmeans.data.files.sources import is_clustered
 from flwr_dpkmeans.data.own_table import open_table
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.deploy.certificates import write_node_key
+from flwr_dpkmeans.deploy.finding import NoteError
 from flwr_dpkmeans.deploy.findings import (
     HOST,
-    NoteError,
     require_free,
     require_outside_apps,
     require_proposed,

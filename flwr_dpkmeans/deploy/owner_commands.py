@@ -30,7 +30,8 @@ from flwr_dpkmeans.deploy.node_options import NodeOptions
 from flwr_dpkmeans.errors import ConfigurationError, listed, nearest
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.node.identity import Identity
-from flwr_dpkmeans.node.ledger import RESULT_TAKEN, LedgerEntry, total_delta
+from flwr_dpkmeans.node.ledger import total_delta
+from flwr_dpkmeans.node.ledger_entries import RESULT_TAKEN, LedgerEntry
 from flwr_dpkmeans.node.ledger_file import FileLedger, head_path
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.privacy.release import PrivacyUnit
@@ -243,13 +244,14 @@ def _tell_columns(schema: Schema, seen: Sequence[Seen]) -> int:
         ]
         if seen_column.n_unknown:
             problems.append(
-                f"{seen_column.name!r} may not hold {listed(meant)}: {_MENDS[column.kind]}"
+                f"{seen_column.name!r} may not hold {listed(meant)}:"
+                f" {_MENDS[column.kind]}"
             )
         if seen_column.looks_foreign:
             ends = column.bounds or column.limits
             problems.append(
-                f"over {MOST_OUTSIDE:.0%} of {seen_column.name!r} lie outside {ends}: another"
-                " unit?"
+                f"over {MOST_OUTSIDE:.0%} of {seen_column.name!r} lie outside {ends}:"
+                " another unit?"
             )
         if not seen_column.n_read:
             has_commas = any(

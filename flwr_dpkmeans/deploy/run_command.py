@@ -248,7 +248,8 @@ def require_parties(options: ServerOptions, n_clients: int) -> None:
     if n_clients > (most := max(len(invited), n_registered)):
         raise ConfigurationError(
             f"num-clients is {n_clients}, but {len(invited)} parties are invited"
-            f" ({', '.join(invited)}) and {n_registered} registered: give {most} at most."
+            f" ({', '.join(invited)}) and {n_registered} registered: give {most} at"
+            " most."
         )
 
 

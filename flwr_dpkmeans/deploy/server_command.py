@@ -34,11 +34,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from flwr_dpkmeans.deploy import FIRST_PORT, N_PORTS
 from flwr_dpkmeans.deploy.certificates import write_certificates
+from flwr_dpkmeans.deploy.finding import Finding, NoteError, Verdict
 from flwr_dpkmeans.deploy.findings import (
     HOST,
-    Finding,
-    NoteError,
-    Verdict,
     app_hash,
     finding_of,
     guard_errors_as_mistakes,

@@ -22,7 +22,7 @@ from flwr_dpkmeans.deploy.findings import (
 )
 from flwr_dpkmeans.deploy.guard.guarded_programs import SUPEREXEC
 from flwr_dpkmeans.deploy.invitation import Invitation
-from flwr_dpkmeans.deploy.node_options import LocalPath, SettingsFile
+from flwr_dpkmeans.deploy.settings_file import LocalPath, SettingsFile
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower._private import superlink_client
 from flwr_dpkmeans.node.identity import write_new

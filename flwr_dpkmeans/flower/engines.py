@@ -5,7 +5,6 @@ The same strategy, ClientApp, secure-aggregation mod and records as a deployment
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Callable, Sequence
 
@@ -13,7 +12,7 @@ import numpy as np
 
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.client_app import client_app
-from flwr_dpkmeans.flower.in_process_grid import ONE_RUN, InProcessGrid, Node
+from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
@@ -29,9 +28,6 @@ from flwr_dpkmeans.sums.statement import Step
 from flwr_dpkmeans.threads import one_thread
 
 logger = placed_logger("flwr_dpkmeans.estimator")
-
-if hasattr(os, "register_at_fork"):  # a child has no thread that would let go of it
-    os.register_at_fork(after_in_child=ONE_RUN._at_fork_reinit)  # type: ignore[attr-defined]
 
 
 def play_inprocess(

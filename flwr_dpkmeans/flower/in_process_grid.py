@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,8 +24,12 @@ if TYPE_CHECKING:
 
 logger = placed_logger("flwr_dpkmeans.estimator")
 
-ONE_RUN = RLock()
+_ONE_RUN = RLock()
 """Held by the thread whose run Flower's identity of this process names."""
+if hasattr(os, "register_at_fork"):
+    # A child has no thread that would let go of it.
+    _lock: Any = _ONE_RUN
+    os.register_at_fork(after_in_child=_lock._at_fork_reinit)
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,7 @@ class InProcessGrid(Grid):
 
         Runs of other threads wait for their turn.
         """
-        with ONE_RUN, _private.process_of_run(self._run.run_id):
+        with _ONE_RUN, _private.process_of_run(self._run.run_id):
             yield self
 
     def create_message(

@@ -352,10 +352,11 @@ class KMeansClient(NumPyClient):
 
         Whatever is wrong with the table decides nothing else.
         """
+        from flwr_dpkmeans.results.profile import as_frame
+
         if isinstance(self.points, Rows):
             logger.info("no local profile is written of a table beyond memory")
             return None
-        from flwr_dpkmeans.results.profile import as_frame
 
         try:
             if self.profile_table is None:
@@ -385,7 +386,11 @@ class KMeansClient(NumPyClient):
             return None
         stated_labels = self.labels() if callable(self.labels) else self.labels
         if isinstance(stated_labels, Rows):
-            return stated_labels.then(lambda block: as_classes(block, len(block)))  # type: ignore[no-any-return]
+            in_blocks: Any = stated_labels
+            labels_of_rows: Labels = in_blocks.then(
+                lambda block: as_classes(block, len(block))
+            )
+            return labels_of_rows
         labels = as_classes(stated_labels, len(self.points))
         foreign = (labels < 0) | (labels >= n_classes)
         if foreign.any():

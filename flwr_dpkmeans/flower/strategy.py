@@ -286,7 +286,10 @@ class PrivateKMeans(Strategy):
         server_round: int,
         replies: Iterable[Message],
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Take the answers in; ``(None, None)`` means that the sum is not complete yet."""
+        """Take the answers in.
+
+        ``(None, None)`` means that the sum is not complete yet.
+        """
         server = self.run
         step = server.take(answers_of(replies))
         if step is None:
@@ -513,7 +516,10 @@ class PrivateKMeans(Strategy):
             self.config = self.config.changed(dropout=Dropout.undisturbed())
 
     def _open(self, grid: Grid) -> Server:
-        """Wait for the cohort and make the plan; nothing has been sent when this fails."""
+        """Wait for the cohort and make the plan.
+
+        Nothing has been sent when this fails.
+        """
         if not is_deployed(grid):
             self._undisturbed()
         config = self.config

@@ -16,15 +16,11 @@ from flwr_dpkmeans import errors
 from flwr_dpkmeans.errors import BudgetError, ProtocolError, RefusalError
 from flwr_dpkmeans.log import event, name_nodes, printable
 from flwr_dpkmeans.node import node_log
-from flwr_dpkmeans.node.ledger import (
-    RESULT_TAKEN,
-    SHARES_GIVEN,
-    LedgerEntry,
-    Past,
-    unfinished,
-)
-from flwr_dpkmeans.node.limits import Proposal, has_bounds_by_name
+from flwr_dpkmeans.node.ledger import Past, unfinished
+from flwr_dpkmeans.node.ledger_entries import RESULT_TAKEN, SHARES_GIVEN, LedgerEntry
+from flwr_dpkmeans.node.limits import has_bounds_by_name
 from flwr_dpkmeans.node.node_log import json_number, logger
+from flwr_dpkmeans.node.proposal import Proposal
 from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.privacy.provenance import utc_now
 from flwr_dpkmeans.privacy.report import PrivacyReport

@@ -13,155 +13,22 @@ ends.
 from __future__ import annotations
 
 import math
-import numbers
-import re
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
 
-from flwr_dpkmeans.errors import ProtocolError, distinct_texts, invalid
+from flwr_dpkmeans.errors import ProtocolError, distinct_texts
+from flwr_dpkmeans.node.ledger_entries import (
+    LARGEST_EXPONENT,
+    RESULT_TAKEN,
+    LedgerEntry,
+    PlanNote,
+)
 from flwr_dpkmeans.privacy.provenance import utc_now
 
-FIRST_ROUND = -9
-"""Rounds that come before a run's first one, because they steer its plan, are numbered
-up to 0.
-"""
 _RELATIVE_SLACK = 1e-8
 """A plan's numbers may come from another machine, whose last digits differ."""
-SHARES_GIVEN = 10**6
-"""Added to the attempt number of an entry that says that key shares were given.
-
-It is no release and costs nothing.
-"""
-RESULT_TAKEN = 2 * SHARES_GIVEN
-"""The attempt number of an entry that says that the run's result has come, in its last
-round; it costs nothing.
-"""
-_LARGEST_EXPONENT = 700.0
-"""Of what float64 holds."""
-_CALL = "correct the call that charges the ledger"
-
-
-@dataclass(frozen=True)
-class LedgerEntry:
-    """One release that a client is about to make.
-
-    A value of the wrong type or range is a ConfigurationError.
-    """
-
-    run_id: str
-    data_id: str
-    plan_digest: str
-    """Of the run's public plan, in lower-case hexadecimal digits."""
-    round_index: int
-    attempt: int
-    """Within the run, from 0; see `SHARES_GIVEN` and `RESULT_TAKEN`."""
-    release: str
-    epsilon: float
-    """What the whole run can cost at its delta, charged with its first release.
-
-    Infinite if it is not private.
-    """
-    delta: float
-    unit: str
-    """The run's unit of privacy; costs of different units are never added up."""
-    time: str = field(default_factory=utc_now)
-    """ISO format in UTC."""
-
-    @property
-    def is_release(self) -> bool:
-        """Whether something was released, and not only noted."""
-        return self.attempt < SHARES_GIVEN
-
-    def __post_init__(self) -> None:
-        """Read each value as what it must be."""
-        for name in ("run_id", "data_id", "release", "unit"):
-            value = getattr(self, name)
-            if not isinstance(value, str) or not value:
-                raise invalid(
-                    name,
-                    value,
-                    "a string that is not empty",
-                    _CALL,
-                )
-        digits = self.plan_digest
-        if not isinstance(digits, str) or not re.fullmatch("[0-9a-f]+", digits):
-            raise invalid(
-                "plan_digest",
-                digits,
-                "a string of lower-case hexadecimal digits",
-                _CALL,
-            )
-        for name, rule in _NUMBERS.items():
-            value = getattr(self, name)
-            is_number = isinstance(value, rule.kind) and not isinstance(value, bool)
-            # Written so that NaN fails as well.
-            if not is_number or not rule.least <= value <= rule.most:
-                raise invalid(
-                    name,
-                    value,
-                    rule.bound,
-                    _CALL,
-                )
-            object.__setattr__(self, name, rule.read(value))
-        if not _is_utc(self.time):
-            raise invalid(
-                "time",
-                self.time,
-                "an ISO time in UTC",
-                _CALL,
-            )
-
-
-def _is_utc(time: str) -> bool:
-    try:
-        return datetime.fromisoformat(time).utcoffset() == timedelta(0)
-    except (TypeError, ValueError):
-        return False
-
-
-class _NumberRule(NamedTuple):
-    """What a number of an entry must be, how it is stored, and the words for it."""
-
-    kind: type[Any]
-    read: Callable[[Any], float]
-    least: float
-    most: float
-    bound: str
-
-
-_NUMBERS = {
-    "round_index": _NumberRule(
-        numbers.Integral,
-        int,
-        FIRST_ROUND,
-        math.inf,
-        f"a whole number of at least {FIRST_ROUND}",
-    ),
-    "attempt": _NumberRule(
-        numbers.Integral,
-        int,
-        0,
-        math.inf,
-        "a whole number of at least 0",
-    ),
-    "epsilon": _NumberRule(
-        numbers.Real,
-        float,
-        0,
-        math.inf,
-        "a number between 0 and inf",
-    ),
-    "delta": _NumberRule(
-        numbers.Real,
-        float,
-        0,
-        1,
-        "a number between 0 and 1",
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -205,32 +72,10 @@ def total_delta(runs: Sequence[LedgerEntry], own_run: str = "") -> float:
         run = run_of(part.run_id)
         if run not in spent_before:
             spent_before[run] = part.epsilon if run == own_run else 0.0
-        factor = math.exp(min(spent_before[run], _LARGEST_EXPONENT))
+        factor = math.exp(min(spent_before[run], LARGEST_EXPONENT))
         deltas.append(min(1.0, part.delta * factor))
         spent_before[run] += part.epsilon
     return math.fsum(deltas)
-
-
-@dataclass(frozen=True)
-class PlanNote:
-    """That a plan was held against what other runs have cost.
-
-    The answer told its server something of that.
-    """
-
-    time: str
-    """ISO format in UTC."""
-    data_id: str
-    run_id: str
-    plan: str = ""
-    """Its digest: the plans of a run that released nothing tell as much as plans of as
-    many runs.
-    """
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """What is counted once, as nodes that share a ledger look at one plan."""
-        return self.run_id, self.plan
 
 
 Admit = Callable[[Past], None]

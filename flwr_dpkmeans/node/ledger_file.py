@@ -29,13 +29,8 @@ from flwr_dpkmeans.node.durable_files import (
     read_all,
     sync_folder,
 )
-from flwr_dpkmeans.node.ledger import (
-    Admit,
-    LedgerEntry,
-    MemoryLedger,
-    PlanNote,
-    run_of,
-)
+from flwr_dpkmeans.node.ledger import Admit, MemoryLedger, run_of
+from flwr_dpkmeans.node.ledger_entries import LedgerEntry, PlanNote
 from flwr_dpkmeans.privacy.provenance import utc_now
 
 GENESIS = hashlib.sha256(b"flwr-dpkmeans ledger, version 2").hexdigest()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from flwr_dpkmeans.errors import BudgetError, RefusalError, distinct_texts
@@ -22,48 +21,19 @@ from flwr_dpkmeans.node.limit_values import (
     read_switch,
     whole_number,
 )
+from flwr_dpkmeans.node.proposal import Proposal
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.settings import Box
 
 _RELATIVE_SLACK = 1e-9
 """A plan calibrated to exactly its limit must not fail by a rounding error."""
+
 _STEPS = 60
 """Equal steps of a total, in which what other runs have spent of it is counted.
 
 So many runs of one price fit into a total as would without steps, for 2, 3, 4, 5, 6,
 10, 12, 15, 20, 30 and 60 runs.
 """
-
-
-@dataclass(frozen=True)
-class Proposal:
-    """What limits are held against: a plan, and what it costs on this client's data."""
-
-    plan: Plan
-    epsilon: float
-    """What the whole run can cost, computed here and never copied from a message.
-
-    Infinite if it is not private.
-    """
-    past: Past
-    """What other runs on the data set have cost."""
-    terms: str = ""
-    """SHA-256 of the plan without what differs from run to run.
-
-    Needed where the policy approves digests.
-    """
-    plans_today: int = 0
-    """Other runs of which this client looked at a plan within 24 hours, and released
-    nothing.
-    """
-
-    @property
-    def runs_today(self) -> int:
-        """Other runs that began to release within 24 hours."""
-        earliest = datetime.now(UTC) - timedelta(days=1)
-        beginnings = map(datetime.fromisoformat, self.past.begun)
-        return sum(beginning >= earliest for beginning in beginnings)
-
 
 Refuse = Callable[[Any, Proposal], str | None]
 """``refuse(limit, proposal)`` is the sentence of a refusal; None allows the plan."""
@@ -111,6 +81,7 @@ EPSILON = Budget(
     mend="the plan's epsilon or its number of retries",
     cost_of=lambda proposal: proposal.epsilon,
 )
+
 DELTA = Budget(
     name="delta",
     title="delta",

@@ -11,7 +11,7 @@ import math
 
 from flwr_dpkmeans.errors import DPKMeansError, listed
 from flwr_dpkmeans.log import event, placed_logger, printable
-from flwr_dpkmeans.node.ledger import LedgerEntry
+from flwr_dpkmeans.node.ledger_entries import LedgerEntry
 from flwr_dpkmeans.secagg.messages import SumRequest, UnmaskRequest
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums.draft import worst_case

@@ -40,7 +40,6 @@ from flwr_dpkmeans.node.limits import (
     DELTA,
     EPSILON,
     Limit,
-    Proposal,
     at_least,
     at_most,
     at_most_a_day,
@@ -50,6 +49,7 @@ from flwr_dpkmeans.node.limits import (
     one_of,
     switch,
 )
+from flwr_dpkmeans.node.proposal import Proposal
 from flwr_dpkmeans.sums.plan import Plan
 
 

@@ -9,13 +9,16 @@ import html
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.privacy.shown import error_text, rounded_text
 from flwr_dpkmeans.results.number_texts import number_text
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Array = NDArray[np.float64]
 _MOST_LINES = 60
@@ -102,7 +105,7 @@ class Values:
                 )
         return cls(title, tuple(values))
 
-    def frame(self) -> Any:
+    def frame(self) -> pd.DataFrame:
         """A pandas.DataFrame with ``array``, ``of``, ``value`` and ``error``."""
         import pandas as pd
 

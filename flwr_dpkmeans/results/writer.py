@@ -9,7 +9,7 @@ import io
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from flwr_dpkmeans.results.rendering import HTML, MARKDOWN
 from flwr_dpkmeans.results.run_metrics import metrics_of
 from flwr_dpkmeans.results.run_result import RunResult
 from flwr_dpkmeans.results.whole_files import write_folder, write_whole
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _logger = placed_logger("flwr_dpkmeans.results")
 
@@ -132,7 +135,7 @@ def _drawn(draw: Callable[..., bytes], *arguments: object) -> bytes:
         return b""
 
 
-def _csv_of(frame: Any) -> bytes:
+def _csv_of(frame: pd.DataFrame) -> bytes:
     """A data frame as a text file."""
     text = str(frame.to_csv(index=False))
     return text.encode()

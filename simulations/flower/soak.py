@@ -36,7 +36,7 @@ from flwr_dpkmeans.deploy.run_command import listed_runs
 from flwr_dpkmeans.deploy.server_command import is_healthy
 from flwr_dpkmeans.deploy.server_options import ServerOptions
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.node.ledger import RESULT_TAKEN, LedgerEntry
+from flwr_dpkmeans.node.ledger_entries import RESULT_TAKEN, LedgerEntry
 from flwr_dpkmeans.results.writer import CENTROIDS_FILE
 from simulations.flower.collected import digest
 from simulations.flower.ray_processes import end_marked, marked_processes

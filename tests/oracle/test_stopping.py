@@ -20,7 +20,8 @@ from support.stopping import true_delta
 from flwr_dpkmeans.errors import CohortError, RefusalError
 from flwr_dpkmeans.node import guard as approval
 from flwr_dpkmeans.node import ledger as ledger_module
-from flwr_dpkmeans.node.ledger import LedgerEntry, MemoryLedger
+from flwr_dpkmeans.node.ledger import MemoryLedger
+from flwr_dpkmeans.node.ledger_entries import LedgerEntry
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.sums.client import Memory
 from flwr_dpkmeans.sums.plan import Plan

@@ -18,12 +18,8 @@ from support.protocol_federation import grid_parts, make_federation, small_confi
 
 from flwr_dpkmeans.errors import BudgetError, RefusalError
 from flwr_dpkmeans.node.guard import NodeGuard
-from flwr_dpkmeans.node.ledger import (
-    RESULT_TAKEN,
-    LedgerEntry,
-    MemoryLedger,
-    unfinished,
-)
+from flwr_dpkmeans.node.ledger import MemoryLedger, unfinished
+from flwr_dpkmeans.node.ledger_entries import RESULT_TAKEN, LedgerEntry
 from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.node.settings import NodeSettings

@@ -51,7 +51,8 @@ from flwr_dpkmeans.flower.in_process_grid import Node
 from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.flower.strategies.timeouts import Timeouts
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
-from flwr_dpkmeans.node.ledger import RESULT_TAKEN, LedgerEntry, MemoryLedger
+from flwr_dpkmeans.node.ledger import MemoryLedger
+from flwr_dpkmeans.node.ledger_entries import RESULT_TAKEN, LedgerEntry
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit

@@ -19,7 +19,8 @@ from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.strategies.strategy_result import KMeansResult
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
-from flwr_dpkmeans.node.ledger import LedgerEntry, MemoryLedger, Past
+from flwr_dpkmeans.node.ledger import MemoryLedger, Past
+from flwr_dpkmeans.node.ledger_entries import LedgerEntry
 from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.node.policy import DEPLOYED, REQUIRED, ClientPolicy
 from flwr_dpkmeans.sums.checks.columns import columns_digest

@@ -28,7 +28,8 @@ from flwr_dpkmeans.flower.in_process_grid import Node
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.strategies.strategy_result import KMeansResult
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
-from flwr_dpkmeans.node.ledger import Admit, LedgerEntry, MemoryLedger, Past
+from flwr_dpkmeans.node.ledger import Admit, MemoryLedger, Past
+from flwr_dpkmeans.node.ledger_entries import LedgerEntry
 from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.node.settings import NodeSettings

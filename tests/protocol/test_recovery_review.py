@@ -27,7 +27,7 @@ from support.wrong_trust import watch_noise
 
 from flwr_dpkmeans.errors import RefusalError
 from flwr_dpkmeans.flower.messages.client_memory import recall
-from flwr_dpkmeans.node.ledger import RESULT_TAKEN, SHARES_GIVEN
+from flwr_dpkmeans.node.ledger_entries import RESULT_TAKEN, SHARES_GIVEN
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.secagg.graph import least_survivors
 from flwr_dpkmeans.secagg.messages import UnmaskRequest

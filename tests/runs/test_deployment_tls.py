@@ -37,8 +37,8 @@ from flwr_dpkmeans.flower.run_config import strategy_from_run_config
 from flwr_dpkmeans.flower.run_progress import Outcome
 from flwr_dpkmeans.node.durable_files import lock
 from flwr_dpkmeans.node.ledger import Past
-from flwr_dpkmeans.node.limits import Proposal
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
+from flwr_dpkmeans.node.proposal import Proposal
 from flwr_dpkmeans.sums.draft import draft_plan, worst_case
 from simulations.flower.__main__ import main, run_settings
 from simulations.flower.deployment import Deployment, LogLine

@@ -39,15 +39,15 @@ from support.machine import replace_rights, replace_room, replace_user
 from support.superlink_stand_in import UNKNOWN, StandIn, standing_in
 
 from flwr_dpkmeans.__main__ import main
-from flwr_dpkmeans.deploy import certificates, findings, node_check
-from flwr_dpkmeans.deploy.findings import Verdict
+from flwr_dpkmeans.deploy import certificates, findings, node_check, superlink_answer
+from flwr_dpkmeans.deploy.finding import Finding, Verdict
 from flwr_dpkmeans.deploy.guard.approved_fab import digest_of
 from flwr_dpkmeans.deploy.invitation import Invitation, Party
 from flwr_dpkmeans.deploy.node_check import check
 from flwr_dpkmeans.deploy.node_options import NodeOptions
 from flwr_dpkmeans.flower import _private
 from flwr_dpkmeans.node.identity import Identity
-from flwr_dpkmeans.node.ledger import LedgerEntry
+from flwr_dpkmeans.node.ledger_entries import LedgerEntry
 from flwr_dpkmeans.node.ledger_file import FileLedger
 from simulations.flower.credentials import make_credentials
 from simulations.flower.flower_processes import free_ports
@@ -788,9 +788,7 @@ def test_a_planted_fault_is_found(place: Place, fault: str) -> None:
 
 
 def test_a_finding_is_one_line_whatever_a_file_says() -> None:
-    finding = findings.Finding(
-        "data", Verdict.OK, "has 2 columns\nwrong disk: \x1b[31mfull"
-    )
+    finding = Finding("data", Verdict.OK, "has 2 columns\nwrong disk: \x1b[31mfull")
     assert str(finding) == "ok    data:       has 2 columns?wrong disk: ?[31mfull"
 
 
@@ -902,7 +900,7 @@ def test_an_answer_that_takes_long_is_no_wrong_clock(
     """On a busy machine it is seconds until a date is sent, or looked at."""
     calls = iter([min(0.0, seconds)])
     clock = SimpleNamespace(time=lambda: time.time() + next(calls, max(0.0, seconds)))
-    place.patch.setattr(node_check, "time", clock)
+    place.patch.setattr(superlink_answer, "time", clock)
     assert place.found()["clock"][0] is Verdict.OK
 
 

@@ -42,10 +42,9 @@ from flwr_dpkmeans.flower.client.node_table import load_client
 from flwr_dpkmeans.flower.client_app import app as clients
 from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
 from flwr_dpkmeans.flower.messages.exchange import exchange
-from flwr_dpkmeans.flower.progress import Outcome
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config
 from flwr_dpkmeans.flower.run_keys import run_keys
-from flwr_dpkmeans.flower.run_progress import LOG_FILE, PROGRESS_FILE
+from flwr_dpkmeans.flower.run_progress import LOG_FILE, PROGRESS_FILE, Outcome
 from flwr_dpkmeans.kmeans.folding import PostProcessing
 from flwr_dpkmeans.kmeans.public_points.packing import PackingMethod
 from flwr_dpkmeans.node.ledger_file import FileLedger

@@ -366,8 +366,9 @@ def _deviations(
     noise = np.hypot(of_sums, of_counts * moves) / n_rows
     is_faint = counts < max(1.0, 2.0 * of_counts)
     noise = np.where(is_faint[:, None], 2.0, noise)
-    n_missing = plan.n_rows - math.fsum(counts) - of_counts * math.sqrt(len(counts))
-    beyond = 1.5 * radius * min(max(0.0, n_missing) / plan.n_rows, 1.0)
+    n_missing = max(0.0, plan.n_rows - math.fsum(counts))
+    n_hidden = 0.5 * (of_counts * math.sqrt(len(counts)))
+    beyond = 1.5 * radius * min(math.hypot(n_missing, n_hidden) / plan.n_rows, 1.0)
     squares = np.square(noise) + np.square(beyond) + np.square(_turned(moves, after))
     deviations = np.nan_to_num(np.sqrt(squares), nan=2.0, posinf=2.0)
     return np.rint(np.clip(deviations, 1.0 / GRID, 2.0) * GRID) / GRID

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import cast
 
 from flwr_dpkmeans.node.ledger import Past
-from flwr_dpkmeans.node.limits import Proposal
+from flwr_dpkmeans.node.proposal import Proposal
 from flwr_dpkmeans.sums.plan import Plan
 
 

@@ -26,7 +26,8 @@ from flwr_dpkmeans.deploy.ledger_report import inspect_ledger
 from flwr_dpkmeans.errors import BudgetError, ProtocolError
 from flwr_dpkmeans.node import durable_files, ledger_file
 from flwr_dpkmeans.node import ledger as ledger_module
-from flwr_dpkmeans.node.ledger import LedgerEntry, Past
+from flwr_dpkmeans.node.ledger import Past
+from flwr_dpkmeans.node.ledger_entries import LedgerEntry
 from flwr_dpkmeans.node.ledger_file import FileLedger
 
 WATCHED = (

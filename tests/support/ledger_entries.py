@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from flwr_dpkmeans.deploy.ledger_report import inspect_ledger
-from flwr_dpkmeans.node.ledger import LedgerEntry, MemoryLedger, Past
+from flwr_dpkmeans.node.ledger import MemoryLedger, Past
+from flwr_dpkmeans.node.ledger_entries import LedgerEntry
 from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
 from support.asked_plans import PlanValues, asked

@@ -35,7 +35,7 @@ from flwr_dpkmeans.flower.progress import recorded_progress
 from flwr_dpkmeans.flower.round_trip import Notice
 from flwr_dpkmeans.flower.run_progress import PROGRESS_FILE
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
-from flwr_dpkmeans.node.ledger import LedgerEntry
+from flwr_dpkmeans.node.ledger_entries import LedgerEntry
 from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
 

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from flwr.proto.node_pb2 import NodeInfo
 
-from flwr_dpkmeans.deploy.findings import NoteError, require_tried_flower
+from flwr_dpkmeans.deploy.finding import NoteError
+from flwr_dpkmeans.deploy.findings import require_tried_flower
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower import _private
 

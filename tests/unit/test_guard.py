@@ -13,12 +13,8 @@ import pytest
 
 from flwr_dpkmeans.errors import BudgetError, ProtocolError, RefusalError
 from flwr_dpkmeans.node.guard import NodeGuard
-from flwr_dpkmeans.node.ledger import (
-    RESULT_TAKEN,
-    SHARES_GIVEN,
-    LedgerEntry,
-    MemoryLedger,
-)
+from flwr_dpkmeans.node.ledger import MemoryLedger
+from flwr_dpkmeans.node.ledger_entries import RESULT_TAKEN, SHARES_GIVEN, LedgerEntry
 from flwr_dpkmeans.node.node_log import log_plan
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.node.settings import NodeSettings

@@ -30,13 +30,14 @@ from flwr_dpkmeans.cli.app import COMMANDS
 from flwr_dpkmeans.data.loading.declared_tables import load_stated
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.deploy import findings, node_check, node_command
-from flwr_dpkmeans.deploy.findings import NoteError, Verdict
+from flwr_dpkmeans.deploy.finding import NoteError, Verdict
 from flwr_dpkmeans.deploy.guard.approved_fab import digest_of
-from flwr_dpkmeans.deploy.node_check import Answer, NodeCheck, check
+from flwr_dpkmeans.deploy.node_check import NodeCheck, check
 from flwr_dpkmeans.deploy.node_options import NodeOptions
+from flwr_dpkmeans.deploy.superlink_answer import Answer
 from flwr_dpkmeans.errors import ConfigurationError, RefusalError
 from flwr_dpkmeans.flower.client.node_table import layout_of
-from flwr_dpkmeans.node.ledger import LedgerEntry
+from flwr_dpkmeans.node.ledger_entries import LedgerEntry
 from flwr_dpkmeans.node.ledger_file import FileLedger
 from simulations.flower.credentials import make_credentials
 

@@ -22,11 +22,12 @@ from flwr_dpkmeans.deploy import node_command, node_setup
 from flwr_dpkmeans.deploy.certificates import write_certificates, write_node_key
 from flwr_dpkmeans.deploy.guard.approved_fab import digest_of
 from flwr_dpkmeans.deploy.invitation import Invitation, Party
-from flwr_dpkmeans.deploy.node_check import Answer, NodeCheck, UnansweredError
+from flwr_dpkmeans.deploy.node_check import NodeCheck
 from flwr_dpkmeans.deploy.node_options import Isolation, NodeOptions
+from flwr_dpkmeans.deploy.superlink_answer import Answer, UnansweredError
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.node.identity import Identity
-from flwr_dpkmeans.node.ledger import LedgerEntry
+from flwr_dpkmeans.node.ledger_entries import LedgerEntry
 from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 

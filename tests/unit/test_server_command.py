@@ -35,12 +35,8 @@ from support.superlink_stand_in import standing_in
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.deploy import findings, run_command, server_command
 from flwr_dpkmeans.deploy.certificates import write_certificates, write_node_key
-from flwr_dpkmeans.deploy.findings import (
-    NoteError,
-    Verdict,
-    app_hash,
-    require_outside_apps,
-)
+from flwr_dpkmeans.deploy.finding import NoteError, Verdict
+from flwr_dpkmeans.deploy.findings import app_hash, require_outside_apps
 from flwr_dpkmeans.deploy.guard.approved_fab import digest_of
 from flwr_dpkmeans.deploy.invitation import Invitation
 from flwr_dpkmeans.deploy.server_options import ServerOptions

@@ -810,8 +810,8 @@ def stored(kind: str, cases: Changed) -> Json:
         "about": (
             "A client that was led through the steps before must refuse, and forget,"
             " the request of this step with these fields, and this vector, in the place"
-            " of its own, or this name of its record; null takes one away. Afterwards it must answer the step as"
-            " the conversation says."
+            " of its own, or this name of its record; null takes one away. Afterwards"
+            " it must answer the step as the conversation says."
         ),
         "conversation": f"conversation_{conversation}",
         "step": step,

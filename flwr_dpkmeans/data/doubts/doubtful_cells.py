@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,8 +18,10 @@ from flwr_dpkmeans.data.doubts.looks import (
 )
 from flwr_dpkmeans.data.doubts.whole_numbers import is_constant, is_whole
 
+Doubts = tuple[Doubt, ...]
 
-def doubts_about_numbers(name: object, values: ArrayLike) -> tuple[Doubt, ...]:
+
+def doubts_about_numbers(name: object, values: ArrayLike) -> Doubts:
     """Doubts about one column of numbers.
 
     Parameters
@@ -39,25 +40,27 @@ def doubts_about_numbers(name: object, values: ArrayLike) -> tuple[Doubt, ...]:
     """
     numbers = np.asarray(values, dtype=np.float64)
     n_rows = len(numbers)
-    if n_rows < FEWEST_OF_AN_ID or not is_worth_a_look(
-        name, numbers[:MOST_LOOKED_AT], n_rows
-    ):
+    if n_rows < FEWEST_OF_AN_ID:
+        return ()
+    first = numbers[:MOST_LOOKED_AT]
+    if not is_worth_a_look(name, first, n_rows):
         return ()
     if is_constant(numbers):
         return (Doubt.CONSTANT,)
     doubt = index_or_identifier(name, numbers)
     if doubt is not None:
         return (doubt,)
-    present = numbers[~np.isnan(numbers)]
-    is_repeated = (
-        is_identifier_name(name)
-        and is_whole(present)
-        and len(np.unique(present)) >= FEWEST_OF_AN_ID
-    )
-    return (Doubt.IDENTIFIER, Doubt.REPEATED) if is_repeated else ()
+    is_missing = np.isnan(numbers)
+    present = numbers[~is_missing]
+    if not is_identifier_name(name) or not is_whole(present):
+        return ()
+    different = np.unique(present)
+    if len(different) < FEWEST_OF_AN_ID:
+        return ()
+    return Doubt.IDENTIFIER, Doubt.REPEATED
 
 
-def doubts_about_texts(cells: Sequence[str]) -> tuple[Doubt, ...]:
+def doubts_about_texts(cells: Sequence[str]) -> Doubts:
     """Doubts about the texts of a column that is read as numbers.
 
     Examples
@@ -67,10 +70,13 @@ def doubts_about_texts(cells: Sequence[str]) -> tuple[Doubt, ...]:
     >>> doubts_about_texts(["3.5", "0.7"])
     ()
     """
-    return (Doubt.CODE,) if are_codes(cells[:MOST_LOOKED_AT]) else ()
+    first = cells[:MOST_LOOKED_AT]
+    if are_codes(first):
+        return (Doubt.CODE,)
+    return ()
 
 
-def doubts_about_persons(name: object, cells: Iterable[Any]) -> tuple[Doubt, ...]:
+def doubts_about_persons(name: object, cells: Iterable[object]) -> Doubts:
     """Doubts about a column that is not clustered, but may say whose rows they are.
 
     Examples
@@ -83,4 +89,6 @@ def doubts_about_persons(name: object, cells: Iterable[Any]) -> tuple[Doubt, ...
     present = [str(cell) for cell in cells if cell is not None and cell == cell]
     n_different = len(set(present))
     is_repeated = FEWEST_OF_AN_ID <= n_different < len(present)
-    return (Doubt.REPEATED,) if is_repeated else ()
+    if is_repeated:
+        return (Doubt.REPEATED,)
+    return ()

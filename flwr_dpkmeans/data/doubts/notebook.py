@@ -61,12 +61,14 @@ def doubts_of_frames(frames: Sequence[Any], schema: Schema) -> list[str]:
     Numbers are a schema's, persons are looked for in all other columns. Whether a
     person has several rows is seen within one table: numbers may begin anew in each.
     """
-    names = [str(label) for label in _labels(frames[0])]
+    labels = _labels(frames[0])
+    names = list(map(str, labels))
     kinds = {column.name: column.kind for column in schema.columns}
     doubts: list[tuple[int, Doubt]] = []
     for position, name in enumerate(names):
         for frame in frames:
-            reasons = _doubts_of_column(frame, name, kinds.get(name))
+            kind = kinds.get(name)
+            reasons = _doubts_of_column(frame, name, kind)
             doubts += [(position, doubt) for doubt in reasons]
     return sentences_about(dict.fromkeys(doubts), names)
 
@@ -93,7 +95,8 @@ def _number_features(schema: Schema) -> list[int]:
     return numbers
 
 
-def _labels(frame: Any) -> list[Any]:
+def _labels(frame: Any) -> list[object]:
+    """What a mapping or a frame calls its columns."""
     if isinstance(frame, Mapping):
         return list(frame)
     return column_labels(frame)
@@ -115,7 +118,9 @@ def _cells(
     None of a table that cannot be looked at so, which is no error here.
     """
     with suppress(Exception):
-        labels = {str(label): label for label in reversed(_labels(frame))}
+        labels = {}
+        for label in reversed(_labels(frame)):
+            labels[str(label)] = label
         column = frame[labels[name]]
         first = column.head(most) if hasattr(column, "head") else column[:most]
         if hasattr(first, "to_pylist"):

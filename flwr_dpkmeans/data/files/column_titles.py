@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import (
-    Sequence,
-)
+from collections.abc import Sequence
 
 from flwr_dpkmeans.data.files.reading import Reading
 from flwr_dpkmeans.data.files.text.headers import Beginning
@@ -21,14 +19,15 @@ def columns_of(
     """
     if not beginning.dialect.header:
         return {index: f"x{index}" for index in range(n_columns)}
-    first, n_cells = beginning.first, len(beginning.first)
-    unnamed = _unnamed_at_ends(first) if n_cells > 1 else []
+    cells = beginning.first
+    unnamed = []
+    if len(cells) > 1:
+        unnamed = _unnamed_at_ends(cells)
     reading.unnamed = tuple(index + 1 for index in unnamed)
-    columns = {
-        index: name or f"column {index + 1}"
-        for index, name in enumerate(first)
-        if index not in unnamed
-    }
+    columns = {}
+    for index, name in enumerate(cells):
+        if index not in unnamed:
+            columns[index] = name if name else f"column {index + 1}"
     reading.names = tuple(columns.values())
     return columns
 
@@ -37,7 +36,10 @@ def _unnamed_at_ends(names: Sequence[str]) -> list[int]:
     """Columns in front of the first one that has a name, as an index is, or behind the
     last.
     """
+    n_names = len(names)
     named = [index for index, name in enumerate(names) if name]
     if not named:
-        return list(range(len(names)))
-    return [*range(named[0]), *range(named[-1] + 1, len(names))]
+        return list(range(n_names))
+    in_front = range(named[0])
+    behind = range(named[-1] + 1, n_names)
+    return [*in_front, *behind]

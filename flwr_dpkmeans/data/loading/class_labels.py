@@ -20,10 +20,7 @@ def as_classes(values: object, n_rows: int) -> Labels:
     number) becomes -1, and all do without one value for each row.
     """
     none = np.full(n_rows, -1, dtype=np.int64)
-    if isinstance(values, list | tuple):
-        # Each label by itself: NumPy would make text of all of them for one.
-        values = np.fromiter(values, dtype=object, count=len(values))
-    array = np.asarray(values)
+    array = np.asarray(_one_by_one(values))
     if array.dtype.kind == "c":
         is_real = array.imag == 0.0
         array = np.where(is_real, array.real, -1.0)
@@ -32,7 +29,8 @@ def as_classes(values: object, n_rows: int) -> Labels:
     if array.dtype.kind == "O":
         numbers = list(map(_number, array))
         array = np.array(numbers)
-    if array.dtype.kind not in "biuf":
+    kind = array.dtype.kind
+    if kind not in "biuf":
         return none
     is_positive = array >= 0
     is_small = array <= _LARGEST_CLASS
@@ -42,6 +40,18 @@ def as_classes(values: object, n_rows: int) -> Labels:
     classes = np.where(is_class, array, 0)
     classes = classes.astype(np.int64)
     return np.where(is_class, classes, -1)
+
+
+def _one_by_one(values: object) -> object:
+    """A list as objects: NumPy would make text of all of them for one."""
+    if not isinstance(values, list | tuple):
+        return values
+    n_values = len(values)
+    return np.fromiter(
+        values,
+        dtype=object,
+        count=n_values,
+    )
 
 
 def _number(value: object) -> float:

@@ -49,7 +49,7 @@ def load_declared(
     ...     load_declared(file, Layout.of("age,height")).points.tolist()
     [[31.0, 170.0]]
     """
-    stored = store.kept()
+    stored = store.stored()
     if stored is not None:
         names = tuple(name for name in layout.columns if name != layout.label_column)
         labels = stored if layout.label_column else None

@@ -47,7 +47,7 @@ def load_by_schema(
     DataError
         If the table cannot be read.
     """
-    stored = store.kept()
+    stored = store.stored()
     if stored is not None:
         labels = stored if layout.label_column else None
         table = Table(

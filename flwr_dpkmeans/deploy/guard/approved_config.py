@@ -1,4 +1,4 @@
-"""Reads the configuration of approved apps in the SuperNode, and of others not a byte."""
+"""Reads the configuration of approved apps, and of others not a byte."""
 
 from __future__ import annotations
 

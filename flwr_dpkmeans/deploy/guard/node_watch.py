@@ -74,7 +74,7 @@ class Watch:
         self._end = _end if end is None else end
 
     def around(self, push: Callable[..., None]) -> Callable[..., None]:
-        """Return Flower's function that waits for replies and sends them, under watch."""
+        """Return Flower's function that waits for replies, under watch."""
 
         def watched(
             state: _NodeState,

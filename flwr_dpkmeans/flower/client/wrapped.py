@@ -186,7 +186,7 @@ class Wrapped:
         ], metrics
 
     def answered(self, content: dict[str, Any]) -> RecordDict:
-        """Call the wrapped app with content of our own and return its reply's content."""
+        """Return what the wrapped app replies to content of our own."""
         message = self._message
         # The inner call borrows the message, whose metadata only Flower can make, and
         # puts its content back.

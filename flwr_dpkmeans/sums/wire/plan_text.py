@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -86,14 +87,30 @@ def load_plan(blob: bytes) -> Plan:
             f"the plan is malformed at {place!r}: use the same version of"
             " flwr-dpkmeans."
         ) from error
-    if from_json(dump_plan(plan)) != from_json(blob):
-        # The parser skips what it does not know, and fills in what is left out: two
-        # sides might read two plans.
+    # The parser skips what it does not know, fills in what is left out, and takes the
+    # last of what is there twice: two sides might read two plans.
+    if from_json(dump_plan(plan)) != _unrepeated(blob):
         raise ProtocolError(
             "the plan says more or less than one does: use the same version of"
             " flwr-dpkmeans."
         )
     return plan
+
+
+def _unrepeated(blob: bytes) -> object:
+    """Parse JSON; None where a name stands twice in one object."""
+    try:
+        return json.loads(blob, object_pairs_hook=_as_object)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _as_object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Make an object of its names and values."""
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        raise ValueError("a name stands twice")
+    return values
 
 
 def _first_error(error: ValidationError) -> str:

@@ -30,7 +30,7 @@ from flwr_dpkmeans.deploy.dashboard import node_page, server_page
 from flwr_dpkmeans.errors import CohortError, DPKMeansError
 from flwr_dpkmeans.flower.progress import recorded_progress
 from flwr_dpkmeans.flower.round_trip import Notice
-from flwr_dpkmeans.node.ledger import LedgerEntry
+from flwr_dpkmeans.node.ledger_entries import LedgerEntry
 from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.results.page import page
 from flwr_dpkmeans.results.picture import draw_summary

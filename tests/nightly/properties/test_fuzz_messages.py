@@ -40,7 +40,8 @@ from support.protocol_federation import (
 from flwr_dpkmeans.algorithms.states.cluster_states import cluster_state
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
-from flwr_dpkmeans.node.ledger import LedgerEntry, MemoryLedger
+from flwr_dpkmeans.node.ledger import MemoryLedger
+from flwr_dpkmeans.node.ledger_entries import LedgerEntry
 from flwr_dpkmeans.secagg.messages import packed_parts
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.wire.packed_state import unpack_state

@@ -37,7 +37,7 @@ from support.protocol_federation import (
 from flwr_dpkmeans.deploy.ledger_report import inspect_ledger
 from flwr_dpkmeans.errors import CohortError
 from flwr_dpkmeans.flower.in_process_grid import Node
-from flwr_dpkmeans.node.ledger import RESULT_TAKEN
+from flwr_dpkmeans.node.ledger_entries import RESULT_TAKEN
 from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.sums.plan import Plan

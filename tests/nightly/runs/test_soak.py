@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flwr_dpkmeans.node.ledger import RESULT_TAKEN, LedgerEntry
+from flwr_dpkmeans.node.ledger_entries import RESULT_TAKEN, LedgerEntry
 from flwr_dpkmeans.results.writer import CENTROIDS_FILE
 
 pytest.importorskip("resource", reason="not on Windows")

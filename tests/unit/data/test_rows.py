@@ -219,10 +219,10 @@ def test_a_client_gives_columns_in_the_agreed_order_and_deletes_its_rows(
     np.testing.assert_array_equal(
         np.asarray(client.points[:, [2, 0]]), table[:, [2, 0]]
     )
-    assert store_of_all.kept() is not None
+    assert store_of_all.stored() is not None
     kept[:, :2].then(np.square).forget()
     kept.forget()
-    assert store_of_all.kept() is None
+    assert store_of_all.stored() is None
     assert np.asarray(kept).tolist() == table.tolist()  # whoever reads goes on
 
 
@@ -272,24 +272,24 @@ def test_files_are_private_and_go_with_their_run_or_an_hour_after_a_kill(
         if path.name != "second-150-2.rows":
             os.utime(path, (0, time.time() - 3601))
     # Also where the run that finds them has a small table.
-    assert Store(folder, "third").kept() is None
+    assert Store(folder, "third").stored() is None
     kept = Store(folder, "third").keep([np.ones((50, 2))], "t")
     del kept
     assert sorted(path.name for path in folder.iterdir()) == [
         "second-150-2.rows",
         "third-50-2.rows",
     ]
-    assert np.asarray(Store(folder, "second").kept()).shape == (150, 2)
+    assert np.asarray(Store(folder, "second").stored()).shape == (150, 2)
     # What cannot be deleted, and names of another version, keep nobody from the own
     # rows.
     (folder / "other.rows").mkdir()
     os.utime(folder / "other.rows", (0, 0))
     (folder / "second-2.rows").touch()
-    assert np.asarray(Store(folder, "second").kept()).shape == (150, 2)
+    assert np.asarray(Store(folder, "second").stored()).shape == (150, 2)
     (folder / "other.rows").rmdir()
     (folder / "second-2.rows").unlink()
     os.truncate(folder / "second-150-2.rows", 800)
-    assert Store(folder, "second").kept() is None
+    assert Store(folder, "second").stored() is None
     assert sorted(path.name for path in folder.iterdir()) == ["third-50-2.rows"]
     with pytest.raises(
         DataError, match="t was replaced as it was read, 2 columns by 3: retry"
@@ -489,7 +489,7 @@ def test_rows_that_are_kept_are_for_their_user_alone_in_a_folder_that_was_open(
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     (file,) = folder.glob("run-5-2.rows")
     assert (stat.S_IMODE(file.stat().st_mode), file.stat().st_size) == (0o600, 80)
-    assert Store(folder, "run", keeps=False).kept() is None
+    assert Store(folder, "run", keeps=False).stored() is None
 
 
 def test_how_many_rows_are_read_is_said_every_ten_seconds(
@@ -517,7 +517,7 @@ def test_rows_are_kept_for_later_processes_by_a_name_in_a_folder_only(
     assert (type(kept), np.asarray(kept).tolist()) == (Rows, [[1.0, 1.0]] * 5)
     assert [path.name for path in tmp_path.glob("*/*-*-2.rows")] == []
     if not in_folder:
-        assert store.kept() is None
+        assert store.stored() is None
         store.forget()
         kept.forget()
 
@@ -592,9 +592,9 @@ def test_rows_that_another_user_could_have_put_there_are_left_alone(
     set_limits(table_bytes=100)
     store = Store(tmp_path / "rows", "run")
     store.keep([np.ones((50, 2))], "t")
-    assert np.asarray(store.kept()).shape == (50, 2)
+    assert np.asarray(store.stored()).shape == (50, 2)
     plant(tmp_path / "rows")
-    assert store.kept() is None
+    assert store.stored() is None
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no owners as numbers")
@@ -605,4 +605,4 @@ def test_rows_of_another_user_do_not_stand_in_for_the_own_ones(
     store = Store(tmp_path / "rows", "run")
     store.keep([np.ones((50, 2))], "t")
     replace_user(monkeypatch, lambda: (tmp_path.stat().st_uid or 1) + 7)
-    assert store.kept() is None
+    assert store.stored() is None

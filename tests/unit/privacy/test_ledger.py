@@ -32,7 +32,8 @@ from flwr_dpkmeans.errors import (
 )
 from flwr_dpkmeans.node import durable_files, ledger_file
 from flwr_dpkmeans.node import ledger as ledger_module
-from flwr_dpkmeans.node.ledger import LedgerEntry, MemoryLedger, Past
+from flwr_dpkmeans.node.ledger import MemoryLedger, Past
+from flwr_dpkmeans.node.ledger_entries import LedgerEntry
 from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.gaussian import gaussian_delta

@@ -407,6 +407,14 @@ def test_a_wait_that_no_server_has_is_refused(wait: Any) -> None:
         _ = Packet({"wait": wait}).wait
 
 
+def test_a_plan_that_says_a_name_twice_is_refused() -> None:
+    blob = wire.dump_plan(drafted())
+    assert wire.load_plan(blob) == drafted()
+    repeated = blob[:-1] + b',"seed":%d}' % drafted().seed
+    with pytest.raises(ProtocolError, match="more or less than one does"):
+        wire.load_plan(repeated)
+
+
 def test_a_malformed_plan_is_told_with_its_place_or_with_many() -> None:
     said = json.loads(wire.dump_plan(drafted()))
     with pytest.raises(ProtocolError, match="malformed at 'seed'"):

@@ -84,25 +84,30 @@ def numbers_in(
             return numbers, 0
     gap = pa.scalar(None, pa.string())
     cells = pc.utf8_trim_whitespace(cells)
-    is_missing = pc.is_in(cells, value_set=_missing_array(markers))
+    missing_texts = _missing_array(markers)
+    is_missing = pc.is_in(cells, value_set=missing_texts)
     cells = pc.if_else(is_missing, gap, cells)
     if number_format.is_plain:
         numbers = _cast(cells)
         n_nulls = cells.null_count
         if numbers is not None and np.isnan(numbers).sum() == n_nulls:
             return numbers, 0
-    pattern = _PLAIN_NUMBER if number_format.is_plain else number_format.pattern
+    pattern = number_format.pattern
+    if number_format.is_plain:
+        pattern = _PLAIN_NUMBER
     is_number = pc.match_substring_regex(cells, pattern)
     written = pc.if_else(is_number, cells, gap)
-    numbers = _cast(_plainly_written(written, number_format))
+    plain = _plainly_written(written, number_format)
+    numbers = _cast(plain)
     assert numbers is not None  # what the pattern matches can be cast
+    numbers = numbers.copy()
     is_no_number = pc.invert(is_number)
-    is_other = pc.and_kleene(is_no_number, pc.is_valid(cells))
+    is_there = pc.is_valid(cells)
+    is_other = pc.and_kleene(is_no_number, is_there)
     is_other = pc.fill_null(is_other, False)
     others = np.flatnonzero(np.asarray(is_other))
     odd_cells = cells.take(pa.array(others))
     odd_numbers, n_others = _odd_numbers(odd_cells, number_format)
-    numbers = numbers.copy()
     numbers[others] = odd_numbers
     return numbers, n_others
 
@@ -134,13 +139,16 @@ def _odd_numbers(cells: pa.Array, number_format: NumberFormat) -> tuple[Numbers,
     """Read cells that are no plain numbers: truth values, infinities, or texts."""
     import pyarrow.compute as pc
 
-    numbers = np.full(len(cells), math.nan)
-    may_be_number = np.asarray(pc.match_substring_regex(cells, _MAYBE_NUMBER))
-    for index in np.flatnonzero(may_be_number):
+    n_cells = len(cells)
+    numbers = np.full(n_cells, math.nan)
+    may_be_number = pc.match_substring_regex(cells, _MAYBE_NUMBER)
+    looked_at = np.flatnonzero(np.asarray(may_be_number))
+    for index in looked_at:
         text = cells[int(index)].as_py()
         has_digits = any(map(str.isdigit, text))
         # 3.5 among numbers such as 3,5 could be 35 to whoever wrote it.
         if number_format.is_plain or not has_digits:
             numbers[index] = plain_number(text)
-    n_others = int(np.isnan(numbers).sum())
+    is_other = np.isnan(numbers)
+    n_others = int(is_other.sum())
     return numbers, n_others

@@ -55,21 +55,30 @@ def _blocks(path: Path) -> Iterator[RawTable]:
     import pyarrow.parquet as pq
 
     schemas = parquet_schemas(path)
-    first = next(iter(schemas.values()))
-    texts = [_text_columns(schema, path) for schema in schemas.values()]
+    types = list(schemas.values())
+    first = types[0]
+    texts = [_text_columns(schema, path) for schema in types]
     # What is a number in one file and text in another is text in all; the numbers are
     # still their file's.
     some_text = frozenset().union(*texts)
     all_text = texts[0].intersection(*texts)
     mixed = some_text - all_text
-    yield arrow_table(first.empty_table(), path, mixed)
+    empty = first.empty_table()
+    yield arrow_table(empty, path, mixed)
     n_rows = block_rows(len(first))
-    options = {"buffer_size": _BUFFER_BYTES, "pre_buffer": False}
+    options = {
+        "buffer_size": _BUFFER_BYTES,
+        "pre_buffer": False,
+    }
     for file in schemas:
         # Not pq.read_table, which opens the file as a data set, where directory names
         # may become columns.
         with pq.ParquetFile(file, **options) as opened:
-            for batch in opened.iter_batches(batch_size=n_rows, use_threads=False):
+            batches = opened.iter_batches(
+                batch_size=n_rows,
+                use_threads=False,
+            )
+            for batch in batches:
                 # Each file by its own types: one type for all would let a cell decide
                 # about other files' rows.
                 block = pa.Table.from_batches([batch])
@@ -81,5 +90,8 @@ def _blocks(path: Path) -> Iterator[RawTable]:
 def _text_columns(schema: pa.Schema, path: Path) -> frozenset[str]:
     """Names of the columns whose cells are no numbers."""
     empty = arrow_table(schema.empty_table(), path)
-    names = [column.name for column in empty.columns if column.values is None]
+    names = []
+    for column in empty.columns:
+        if column.values is None:
+            names.append(column.name)
     return frozenset(names)
