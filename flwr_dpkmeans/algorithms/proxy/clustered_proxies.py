@@ -18,7 +18,7 @@ from flwr_dpkmeans.algorithms.proxy.entries import (
     SPREAD,
     SPREAD_ERROR,
 )
-from flwr_dpkmeans.algorithms.proxy.lengths import length_of
+from flwr_dpkmeans.algorithms.proxy.proxy_space import length_of
 from flwr_dpkmeans.algorithms.proxy.setting import Setting, as_length
 from flwr_dpkmeans.algorithms.states.cluster_states import (
     PROJECTED_CENTERS,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum
 from flwr_dpkmeans.algorithms.proxy.entries import CENTRE, SPREAD
 from flwr_dpkmeans.algorithms.proxy.first_proxies import first_proxies, without_proxies
-from flwr_dpkmeans.algorithms.proxy.lengths import length_of
+from flwr_dpkmeans.algorithms.proxy.proxy_space import length_of
 from flwr_dpkmeans.algorithms.proxy.setting import Setting, as_length
 from flwr_dpkmeans.algorithms.states.cluster_states import SERVER_POINTS
 from flwr_dpkmeans.kernels import outer_products

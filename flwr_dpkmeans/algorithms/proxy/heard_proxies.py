@@ -8,8 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.proxy.entries import CENTRE, EXTENT, PROXIES, PROXY_RADIUS
-from flwr_dpkmeans.algorithms.proxy.lengths import length_of
-from flwr_dpkmeans.algorithms.proxy.proxy_space import in_proxy_space, inside_box
+from flwr_dpkmeans.algorithms.proxy.proxy_space import (
+    in_proxy_space,
+    inside_box,
+    length_of,
+)
 from flwr_dpkmeans.algorithms.proxy.setting import Setting
 from flwr_dpkmeans.algorithms.states.cluster_states import SERVER_POINTS
 from flwr_dpkmeans.kernels.assignment import nearest_centroids

@@ -16,9 +16,9 @@ from flwr_dpkmeans.algorithms.proxy.entries import (
     SPREAD,
     SPREAD_ERROR,
 )
-from flwr_dpkmeans.algorithms.proxy.lengths import length_of
 from flwr_dpkmeans.algorithms.proxy.location import CLIPPED_SQUARE, before_looks
 from flwr_dpkmeans.algorithms.proxy.proxy_options import look_share
+from flwr_dpkmeans.algorithms.proxy.proxy_space import length_of
 from flwr_dpkmeans.algorithms.proxy.setting import Setting, as_length
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kernels.residual_sums import residual_sums

@@ -24,11 +24,11 @@ from flwr_dpkmeans.algorithms.proxy.heard_proxies import (
     proxies_beyond,
     with_server_points,
 )
-from flwr_dpkmeans.algorithms.proxy.lengths import length_of
 from flwr_dpkmeans.algorithms.proxy.proxy_space import (
     at_known_points,
     in_proxy_space,
     inside_box,
+    length_of,
 )
 from flwr_dpkmeans.algorithms.proxy.setting import Setting, as_length
 from flwr_dpkmeans.algorithms.states.cluster_states import SERVER_POINTS

@@ -38,3 +38,8 @@ def inside_box(points: Array, state: State) -> Array:
     if AXES not in state.arrays:
         return truncate(points)
     return clip_rows(points, 2.0 * math.sqrt(len(state[AXES])))
+
+
+def length_of(state: State, name: str) -> float:
+    """A length that an entry of the state holds, (1,)."""
+    return float(state[name][0])

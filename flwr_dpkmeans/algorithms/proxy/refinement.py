@@ -19,8 +19,7 @@ from flwr_dpkmeans.algorithms.proxy.entries import (
     SPREAD,
 )
 from flwr_dpkmeans.algorithms.proxy.excess_shells import cut_off, shells_of
-from flwr_dpkmeans.algorithms.proxy.lengths import length_of
-from flwr_dpkmeans.algorithms.proxy.proxy_space import in_proxy_space
+from flwr_dpkmeans.algorithms.proxy.proxy_space import in_proxy_space, length_of
 from flwr_dpkmeans.algorithms.proxy.refined_centroids import (
     centre_deviations,
     without_empty_clusters,

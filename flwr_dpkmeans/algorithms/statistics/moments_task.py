@@ -23,9 +23,12 @@ from flwr_dpkmeans.algorithms.statistics.moment_sums import (
     moment_parts,
     read_moments,
 )
-from flwr_dpkmeans.algorithms.statistics.noise_errors import constant, noise_of
+from flwr_dpkmeans.algorithms.statistics.noise_errors import (
+    constant,
+    noise_of,
+    of_roots,
+)
 from flwr_dpkmeans.algorithms.statistics.one_round import OneRoundTask, noise_caution
-from flwr_dpkmeans.algorithms.statistics.root_errors import of_roots
 from flwr_dpkmeans.errors import column_names
 from flwr_dpkmeans.kernels.block_sums import in_blocks
 from flwr_dpkmeans.kernels.grid import round_to_grid

@@ -35,3 +35,11 @@ def of_shares(
     n_others = shares.shape[-1] - 1
     counts = noise * np.sqrt(np.square(1.0 - shares) + n_others * np.square(shares))
     return np.asarray(np.minimum(Z * counts / np.maximum(total, 1.0), 1.0))
+
+
+def of_roots(roots: Array, errors: Array) -> Array:
+    """Of square roots, by the errors of their squares."""
+    squares = np.square(roots)
+    above = np.sqrt(squares + errors) - roots
+    below = roots - np.sqrt(np.maximum(squares - errors, 0.0))
+    return np.maximum(above, below)

@@ -13,9 +13,12 @@ from flwr_dpkmeans.algorithms.budget.noise_kinds import ReleasePart
 from flwr_dpkmeans.algorithms.server.box_units import plan_bounds
 from flwr_dpkmeans.algorithms.statistics.groups import group_counts
 from flwr_dpkmeans.algorithms.statistics.moment_errors import of_spreads
-from flwr_dpkmeans.algorithms.statistics.noise_errors import constant, noise_of
+from flwr_dpkmeans.algorithms.statistics.noise_errors import (
+    constant,
+    noise_of,
+    of_roots,
+)
 from flwr_dpkmeans.algorithms.statistics.one_round import OneRoundTask
-from flwr_dpkmeans.algorithms.statistics.root_errors import of_roots
 from flwr_dpkmeans.data.frame_names import frame_columns
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.validated import validate_columns
