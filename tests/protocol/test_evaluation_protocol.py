@@ -37,7 +37,7 @@ from support.protocol_federation import (
 )
 from support.states import with_extras
 
-from flwr_dpkmeans.data import bundled
+from flwr_dpkmeans.data.loading import class_labels
 from flwr_dpkmeans.errors import CohortError, RefusalError
 from flwr_dpkmeans.flower.client.node_table import load_client
 from flwr_dpkmeans.flower.client_app import client_app
@@ -505,7 +505,7 @@ def test_a_policy_against_evaluations_holds_for_labels(
     hospitals: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        bundled, "as_classes", lambda *_: pytest.fail("labels were read")
+        class_labels, "as_classes", lambda *_: pytest.fail("labels were read")
     )
     own = {"label-column": "remark", "policy": str(hospitals / "policy.toml")}
     for plan, code in (("none", ""), ("many", "RefusalError")):

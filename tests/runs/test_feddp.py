@@ -813,7 +813,7 @@ def test_a_client_with_many_more_rows_than_declared_moves_the_sum_by_its_bound_o
             return as_released(values, *rest)
 
         with monkeypatch.context() as patch:
-            patch.setattr("flwr_dpkmeans.sums.trust.as_released", kept)
+            patch.setattr("flwr_dpkmeans.sums.trust.trust_base.as_released", kept)
             run_direct(plan, [*parts[:5], last], server_points=held.kept)
         sums.append(seen[0])
     (block,) = plan.rounds[0].blocks

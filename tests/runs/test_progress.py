@@ -253,10 +253,7 @@ def test_a_folder_that_cannot_be_written_stops_no_run(
         result = strategy.start(federation.grid)
     assert len(result.confirmed) == 2
     assert (
-        sum(
-            "progress is not recorded_progress" in record.getMessage()
-            for record in caplog.records
-        )
+        sum("progress is not kept" in record.getMessage() for record in caplog.records)
         == 1
     )
 

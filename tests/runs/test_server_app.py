@@ -36,12 +36,13 @@ from flwr_dpkmeans.data.partition import Partition
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.deploy.run_folders import read_progress
 from flwr_dpkmeans.errors import ConfigurationError, DataError
-from flwr_dpkmeans.flower import client_app as node
 from flwr_dpkmeans.flower import server_app
 from flwr_dpkmeans.flower.client.node_table import load_client
+from flwr_dpkmeans.flower.client.ray_nodes import is_simulation
+from flwr_dpkmeans.flower.client.result_folders import output_folder
 from flwr_dpkmeans.flower.client_app import app as clients
 from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
-from flwr_dpkmeans.flower.messages.exchange import exchange
+from flwr_dpkmeans.flower.messages.server_kind import is_simulated_server
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config
 from flwr_dpkmeans.flower.run_keys import run_keys
 from flwr_dpkmeans.flower.run_progress import LOG_FILE, PROGRESS_FILE, Outcome
@@ -216,9 +217,9 @@ def test_a_simulated_server_is_told_by_flowers_own_module(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delitem(sys.modules, "flwr.simulation.run_simulation", raising=False)
-    assert not exchange.is_simulated_server()
+    assert not is_simulated_server()
     monkeypatch.setitem(sys.modules, "flwr.simulation.run_simulation", sys)
-    assert exchange.is_simulated_server()
+    assert is_simulated_server()
 
 
 def test_values_are_taken_over() -> None:
@@ -1192,21 +1193,15 @@ def test_output_of_the_run_counts_in_a_simulation_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = context({}, {"output": str(tmp_path / "server")}, node_id=8)
-    assert (
-        node.output_folder(asked)
-        == Path.home() / "flwr-dpkmeans" / "run-1" / "client-8"
-    )
-    assert not node.is_simulation(asked)
+    assert output_folder(asked) == Path.home() / "flwr-dpkmeans" / "run-1" / "client-8"
+    assert not is_simulation(asked)
     join_ray(monkeypatch)
     # A deployed node may use Ray for itself.
-    assert (
-        node.output_folder(asked)
-        == Path.home() / "flwr-dpkmeans" / "run-1" / "client-8"
-    )
+    assert output_folder(asked) == Path.home() / "flwr-dpkmeans" / "run-1" / "client-8"
     asked.node_config["partition-id"] = 0
-    assert node.output_folder(asked) == tmp_path / "server" / "run-1" / "client-8"
+    assert output_folder(asked) == tmp_path / "server" / "run-1" / "client-8"
     asked.node_config["output"] = str(tmp_path / "own")
-    assert node.output_folder(asked) == tmp_path / "own" / "run-1" / "client-8"
+    assert output_folder(asked) == tmp_path / "own" / "run-1" / "client-8"
 
 
 # -- a whole run in process ------------------------------------------------------------

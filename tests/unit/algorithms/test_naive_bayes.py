@@ -561,7 +561,7 @@ def test_it_is_no_clustering() -> None:
 
 def test_the_page_says_what_was_measured() -> None:
     found = re.search(
-        r"accuracy (0\.\d+) .* without privacy (0\.\d+)", PAGE.read_text()
+        r"accuracy (0\.\d+)\b.* without privacy (0\.\d+)", PAGE.read_text(), re.S
     )
     assert found is not None
     assert float(found[2]) - float(found[1]) < 0.01

@@ -99,9 +99,9 @@ PUBLIC = {
         "terms_digest",
     ): "leaves the seed out of what is compared",
     ("baselines/central.py", "_noisy"): "a random projection, which protects nothing",
-    ("data/partition.py", "MixtureClients.means"): "data of a simulation",
-    ("data/partition.py", "MixtureClients.server_points"): "data of a simulation",
-    ("data/partition.py", "MixtureClients.client_points"): "data of a simulation",
+    ("data/mixture.py", "MixtureClients.means"): "data of a simulation",
+    ("data/mixture.py", "MixtureClients.server_points"): "data of a simulation",
+    ("data/mixture.py", "MixtureClients.client_points"): "data of a simulation",
     ("data/partition.py", "partition_indices"): "rows of simulated clients",
     (
         "kmeans/eigenvectors.py",
