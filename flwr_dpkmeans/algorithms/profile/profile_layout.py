@@ -36,7 +36,10 @@ class ProfileLayout:
     @classmethod
     def of(cls, settings: Settings) -> ProfileLayout:
         """Read the layout off a run's settings."""
-        n_numbers, n_flags, *values = settings.profile_widths or (0, 0)
+        widths = settings.profile_widths
+        if not widths:
+            widths = (0, 0)
+        n_numbers, n_flags, *values = widths
         return cls(
             n_numbers,
             n_flags,
@@ -58,7 +61,9 @@ class ProfileLayout:
     def column_of_cells(self) -> Indices:
         """For each column of `CELLS`, which of the profiled columns it is of."""
         flags = self.n_numbers + np.arange(self.n_flags)
-        return np.concatenate([flags, self.n_numbers + self.n_flags + self.category_of])
+        first_category = self.n_numbers + self.n_flags
+        categories = first_category + self.category_of
+        return np.concatenate([flags, categories])
 
     @property
     def profiled_gaps(self) -> list[tuple[int, int]]:

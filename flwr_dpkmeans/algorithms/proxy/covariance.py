@@ -49,7 +49,8 @@ def covariance_round(setting: Setting) -> PlannedSum:
     def advance(state: State, released: ReleasedSum) -> State:
         spread = length_of(state, SPREAD)
         clip = factor * spread
-        noise = setting.noise(released.blocks[0]) / n_units
+        block = released.blocks[0]
+        noise = setting.noise(block) / n_units
         matrix = symmetric_from_triangle(released["unit_outer_product"], d)
         matrix = matrix / n_units
         if SERVER_POINTS in state.arrays:
@@ -57,7 +58,8 @@ def covariance_round(setting: Setting) -> PlannedSum:
             rows = unit_residuals(offsets, clip)
             matrix, noise = shrink_to_server(matrix, rows, noise)
         axis_variance = spread**2 / d
-        ellipsoid = ellipsoid_of(matrix * clip**2, noise * clip**2, axis_variance)
+        area = clip**2
+        ellipsoid = ellipsoid_of(matrix * area, noise * area, axis_variance)
         after = state.changed(**{SPREAD: as_length(ellipsoid.spread)})
         if setting.plan.n_passes:
             return first_proxies(setting, after, ellipsoid)

@@ -17,8 +17,9 @@ def at_known_points(proxies: Array, state: State) -> Array:
     """Move each proxy to the mean of the server's points nearest to it, if any."""
     if SERVER_POINTS not in state.arrays:
         return proxies
-    server_points = in_proxy_space(state[SERVER_POINTS], state)
-    return at_means(proxies, server_points)
+    points = state[SERVER_POINTS]
+    projected = in_proxy_space(points, state)
+    return at_means(proxies, projected)
 
 
 def in_proxy_space(points: Array, state: State) -> Array:
@@ -39,7 +40,8 @@ def inside_box(points: Array, state: State) -> Array:
     """
     if AXES not in state.arrays:
         return truncate(points)
-    n_features = len(state[AXES])
+    axes = state[AXES]
+    n_features = len(axes)
     diagonal = 2.0 * math.sqrt(n_features)
     return clip_rows(points, diagonal)
 

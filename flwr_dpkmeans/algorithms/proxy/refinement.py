@@ -285,7 +285,7 @@ class _Refinement:
         return steps, deviations
 
     def _cut_unheard(self, release: _Release, counts: _Counts) -> Array:
-        """Bound what clipping moves means by where it is not released, (k, d) or (k, 1)."""
+        """Estimate what clipping moves means by, unreleased: (k, d) or (k, 1)."""
         k = release.n_clusters
         radii = np.resize(release.radii, k)
         sums_noise = np.resize(release.sums_noise, k)
