@@ -17,7 +17,7 @@ def clusterings() -> dict[str, type[Task]]:
 
     Those of other packages are included.
     """
-    kinds = {}
+    kinds: dict[str, type[Task]] = {}
     for name, kind in TASKS.items():
         if issubclass(kind, KMeansTask):
             kinds[name] = kind

@@ -1200,7 +1200,7 @@ def test_points_are_not_put_into_a_plan_where_the_server_reads() -> None:
                 server=FACTS,
                 public_points=PublicPoints.of(points),
             )
-    assert hold_points(config_of(trust="oblivious"), points).kept is None
+    assert hold_points(config_of(trust="oblivious"), points).on_server is None
 
 
 def test_direct_runs_refuse_what_they_cannot_run() -> None:

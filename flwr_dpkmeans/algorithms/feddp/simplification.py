@@ -79,7 +79,7 @@ def simplify_rounds(
 
     steps = (1.0,) * n_steps
     shares = shared(steps, total, public.options.noise_kind)
-    rounds = []
+    rounds: list[PlannedSum] = []
     for index, share in enumerate(shares, start=1):
         histogram = server_histogram(public, facts, share)
         name = f"simplify-{index}"

@@ -37,7 +37,7 @@ def in_box(
 
     def scaled(block: Array) -> Array:
         """`Bounds.scale` and `round_to_grid` in place, to the last bit."""
-        in_steps = np.empty(block.shape)
+        in_steps: Array = np.empty(block.shape)
         for rows in windows(block.shape):
             part = in_steps[rows]
             n_rows = len(part)

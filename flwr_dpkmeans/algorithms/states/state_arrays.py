@@ -46,5 +46,5 @@ def is_table(
     """Whether an array has 1 to `most_rows` rows of the width."""
     if array.ndim != 2:
         return False
-    n_rows, n_columns = array.shape
-    return 1 <= n_rows <= most_rows and n_columns == width
+    n_rows = len(array)
+    return 1 <= n_rows <= most_rows and array.shape[1] == width
