@@ -41,7 +41,7 @@ def heard_weights(
             proxies,
             counts / noise,
             state[PROXY_RADIUS],
-            setting.options.heard,
+            setting.options.audible_deviations,
         )
     for part in (apart, ~apart):
         weights[part] = _likely_weights(setting, counts[part], noise)

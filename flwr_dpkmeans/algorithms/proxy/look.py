@@ -89,7 +89,7 @@ def look_round(setting: Setting, index: int) -> PlannedSum:
             averages + (released["row_distances"] - averages) / (looks + 1.0)
         )
         noise = bin_noise / np.sqrt(looks + 1.0)
-        first = farthest_heard(averages / noise, options.heard)
+        first = farthest_heard(averages / noise, options.audible_deviations)
         first = farther_if_likelier(
             first,
             averages,
@@ -120,7 +120,7 @@ def look_round(setting: Setting, index: int) -> PlannedSum:
                 excess,
                 n,
             )
-            if beyond > options.heard * beyond_error:
+            if beyond > options.audible_deviations * beyond_error:
                 square = square + beyond
                 square_error = math.hypot(square_error, beyond_error)
         variance, trusted = axis_variance(

@@ -248,7 +248,7 @@ class _Refinement:
             return None
         n_rows = setting.public.n_units
         missing = abs(n_rows - math.fsum(release.counts))
-        by_noise = setting.options.heard * release.counts_noise
+        by_noise = setting.options.audible_deviations * release.counts_noise
         may_be_noise = missing <= by_noise * math.sqrt(release.n_clusters)
         return n_rows if may_be_noise else None
 

@@ -55,7 +55,8 @@ def in_box(
         return in_steps
 
     if is_large(points.shape):
-        return Rows(points.shape, points.__getitem__).then(scaled)
+        rows: Array = Rows(points.shape, points.__getitem__).then(scaled)
+        return rows
     return scaled(points)
 
 
