@@ -337,7 +337,14 @@ def max_cover(
     >>> from flwr_dpkmeans.privacy.noise import SeededNoise
     >>> generator = np.random.default_rng(0)
     >>> points = np.repeat([[-0.75], [0.5]], 5000, axis=0)
-    >>> result = max_cover(points, 2, epsilon=1.0, delta=1e-6, source=SeededNoise(generator), generator=generator)
+    >>> result = max_cover(
+    ...     points,
+    ...     2,
+    ...     epsilon=1.0,
+    ...     delta=1e-6,
+    ...     source=SeededNoise(generator),
+    ...     generator=generator,
+    ... )
     >>> np.sort(result.centroids[:, 0]).round(1).tolist()
     [-0.8, 0.5]
     """

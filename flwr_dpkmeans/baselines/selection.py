@@ -102,7 +102,8 @@ def selection_delta(epsilon: float, rate: float) -> float:
     At an epsilon of at least the rate, which is positive.
     """
     exponent = -(epsilon + rate) / math.expm1(rate)
-    return -math.expm1(-rate) * math.exp(exponent)
+    factor = -math.expm1(-rate)
+    return factor * math.exp(exponent)
 
 
 def selection_rate(epsilon: float, delta: float) -> float:
@@ -121,7 +122,8 @@ def selection_rate(epsilon: float, delta: float) -> float:
     if not too_fast(epsilon):
         return epsilon * _SHADE
     slowest = epsilon * _SLOWEST
-    return smallest_true(too_fast, slowest, epsilon) * _SHADE
+    fastest = smallest_true(too_fast, slowest, epsilon)
+    return fastest * _SHADE
 
 
 class CoverageSampler:
@@ -189,8 +191,9 @@ class CoverageSampler:
             weight = self.weight(largest - coverage)
             weights.append(number * weight)
         totals = list(itertools.accumulate(weights))
-        drawn = self.below(totals[-1])
-        index = bisect.bisect_right(totals, drawn)
+        n_tickets = totals[-1]
+        ticket = self.below(n_tickets)
+        index = bisect.bisect_right(totals, ticket)
         return coverages[index]
 
     def below(self, bound: int) -> int:
@@ -239,7 +242,8 @@ class CoverGrid:
         vertices = list(itertools.product((0, 1), repeat=n_components))
         corners = np.array(vertices, dtype=np.int64)
         self._corners = np.sort(corners @ self._strides)
-        in_steps = (points + 1.0) * 2.0**level
+        from_corner = points + 1.0
+        in_steps = from_corner * 2.0**level
         cells = np.floor(in_steps).astype(np.int64)
         last_cell = self._n_axis - 2
         np.clip(cells, 0, last_cell, out=cells)
@@ -248,7 +252,8 @@ class CoverGrid:
         n_cells = len(self._cells)
         cell_counts = np.bincount(self._cell_of_point, minlength=n_cells)
         self._cell_counts = cell_counts.astype(np.int64)
-        touching = self._corners_of(self._cells).ravel()
+        corners_of_cells = self._corners_of(self._cells)
+        touching = corners_of_cells.ravel()
         self.keys, positions = np.unique(touching, return_inverse=True)
         weights = np.repeat(self._cell_counts, len(self._corners))
         coverage = np.bincount(
@@ -292,18 +297,22 @@ class CoverGrid:
 
     def coordinates(self, keys: list[int]) -> FloatArray:
         """Return the (n_keys, m) coordinates of grid points."""
-        column = np.array(keys, dtype=np.int64)[:, None]
-        digits = column // self._strides % self._n_axis
+        numbers = np.array(keys, dtype=np.int64)
+        above = numbers[:, None] // self._strides
+        digits = above % self._n_axis
         spacing = 2.0**-self._level
-        return np.asarray(digits * spacing - 1.0, dtype=np.float64)
+        points = digits * spacing - 1.0
+        return np.asarray(points, dtype=np.float64)
 
     def _missing(self, sampler: CoverageSampler) -> int:
         """Return a uniform key of those that cover no point and were not chosen."""
-        covering = self.keys[self.coverage > 0]
+        is_covering = self.coverage > 0
+        covering = self.keys[is_covering]
         chosen = np.array(self._chosen, dtype=np.int64)
+        unsorted = np.append(covering, chosen)
         # In order but for the few that were chosen: a merge, where sorting took two
         # thirds of a whole fit.
-        present = np.sort(np.append(covering, chosen), kind="stable")
+        present = np.sort(unsorted, kind="stable")
         n_present = len(present)
         rank = sampler.below(self.n_candidates - n_present)
         # present[i] - i absent keys lie below present[i].
@@ -319,9 +328,11 @@ class CoverGrid:
         """Take the points in the cube around a grid point out of all coverages."""
         # Beyond a wall there is no cell: the lowest digit that borrows becomes n_axis -
         # 1, which no cell has.
-        touched = self._positions(self._cells, key - self._corners)
+        cells_around = key - self._corners
+        touched = self._positions(self._cells, cells_around)
         counts = self._cell_counts[touched]
-        corners = self._corners_of(self._cells[touched])
+        cells = self._cells[touched]
+        corners = self._corners_of(cells)
         around = np.searchsorted(self.keys, corners)
         np.subtract.at(self.coverage, around, counts[:, None])
         self._cell_counts[touched] = 0
@@ -332,7 +343,8 @@ class CoverGrid:
         if len(keys) == 0:
             return np.zeros(0, dtype=np.int64)
         last = len(keys) - 1
-        positions = np.minimum(np.searchsorted(keys, wanted), last)
+        insertions = np.searchsorted(keys, wanted)
+        positions = np.minimum(insertions, last)
         exists = keys[positions] == wanted
         return np.asarray(positions[exists])
 
@@ -345,10 +357,10 @@ def cover_centres(
 ) -> FloatArray:
     """Return the distinct grid points, (n_centres, m), chosen on all levels.
 
-    From the finest grid to the coarsest. On each level with spacing ``2^-(n_levels - 1), ..., 1/2, 1`` so many are chosen
-    (all, where the grid has fewer). Points of [-1, 1]^m that are covered on one level
-    stay covered on the next, so that all levels are one sequence: the sampler's rate
-    says what this costs, by the theorem above.
+    From the finest grid to the coarsest. On each level with spacing ``2^-(n_levels -
+    1), ..., 1/2, 1`` so many are chosen (all, where the grid has fewer). Points of [-1,
+    1]^m that are covered on one level stay covered on the next, so that all levels are
+    one sequence: the sampler's rate says what this costs, by the theorem above.
     """
     uncovered = points
     centres = []
@@ -359,5 +371,6 @@ def cover_centres(
         centres.append(grid.coordinates(keys))
         is_covered = grid.covered_points()
         uncovered = uncovered[~is_covered]
-    distinct = np.unique(np.concatenate(centres), axis=0)
+    on_all_levels = np.concatenate(centres)
+    distinct = np.unique(on_all_levels, axis=0)
     return np.asarray(distinct)

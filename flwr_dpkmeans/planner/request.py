@@ -70,7 +70,8 @@ class PlanningRequest(Options):
         5,
         "clients",
     )
-    options: Mapping[str, Any] = field(hash=False)  # type: ignore[misc]  # those before have no defaults either
+    # Those before have no defaults either.
+    options: Mapping[str, Any] = field(hash=False)  # type: ignore[misc]
     """Options of a run by flat names, `n_clusters` at least.
 
     Each candidate gets what it has, and one must have each. ``bounds`` may be a schema,

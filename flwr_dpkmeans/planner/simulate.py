@@ -113,7 +113,8 @@ def simulated_size(request: PlanningRequest) -> SimulatedSize:
         return SimulatedSize(1, round(request.n_examples / repeats), repeats)
     repeats = math.ceil(request.n_clients / _MOST_CLIENTS)
     clients = round(request.n_clients / repeats)
-    rows = max(1, request.n_examples // request.n_clients)
+    average = request.n_examples // request.n_clients
+    rows = max(1, average)
     rows_per_client = min(rows, max(20, cap // clients))
     return SimulatedSize(clients, rows_per_client, repeats)
 
@@ -160,7 +161,9 @@ def _by_schema(schema: Schema, points: Array) -> Array:
             cells.round(out=cells)
         elif column.kind is Kind.CYCLE:
             directions = 2.0 * cells - 1.0
-            lengths = np.hypot(directions[:, :1], directions[:, 1:])
+            cosines = directions[:, :1]
+            sines = directions[:, 1:]
+            lengths = np.hypot(cosines, sines)
             on_circle = directions / np.maximum(lengths, _SMALLEST_COST)
             cells[:] = (on_circle + 1.0) / 2.0
         lowest, highest = column.range
@@ -231,9 +234,11 @@ def run_plan(
         )
         encoded = []
         for part in parts:
-            arrays = step.statistic(part, state.view(step.reads))
+            visible = state.view(step.reads)
+            arrays = step.statistic(part, visible)
             vector = np.concatenate([np.ravel(array) for array in arrays])
-            encoded.append(encode(vector, plan.fraction_bits).values)
+            elements = encode(vector, plan.fraction_bits)
+            encoded.append(elements.values)
         total = np.sum(encoded, axis=0, dtype=np.uint64)
         noised = total * np.uint64(repeats) + noise
         released = as_released(noised, planned.blocks, plan.fraction_bits)
@@ -354,7 +359,9 @@ def n_clusters_grid(request: PlanningRequest) -> tuple[int, ...]:
     """
     k = request.n_clusters
     most = max(k, request.n_examples // 2)
-    values = {max(2, k // 4), max(2, k // 2), k, 2 * k, 4 * k}
+    quarter = max(2, k // 4)
+    half = max(2, k // 2)
+    values = {quarter, half, k, 2 * k, 4 * k}
     possible = [value for value in values if value <= most]
     return tuple(sorted(possible))
 

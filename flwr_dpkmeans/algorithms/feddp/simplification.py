@@ -31,12 +31,14 @@ def least_rows(config: RunConfig) -> float:
 
 def simplify_steps(config: RunConfig, n_server: int) -> int:
     """Histograms of Algorithm 4: t = 0 to T = 10 log(4 log|Q| / (epsilon w_min))."""
+    log_size = math.log(max(2, n_server))
     log_inside = (
-        math.log(4.0 * math.log(max(2, n_server)))
+        math.log(4.0 * log_size)
         - math.log(config.epsilon)
         - math.log(config.least_weight)
     )
-    return 1 + max(0, math.ceil(10.0 * log_inside))
+    n_steps = math.ceil(10.0 * log_inside)
+    return 1 + max(0, n_steps)
 
 
 def simplify_rounds(

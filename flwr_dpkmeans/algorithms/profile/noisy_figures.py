@@ -78,9 +78,9 @@ class ReleasedProfile:
             block.name: plan.released_std(planned, block) for block in planned.blocks
         }
         # The sum over clusters has the noise of all of them.
-        n_summed = np.ones(1 + k)
+        n_summed = np.ones((1 + k, 1))
         n_summed[0] = k
-        factors = np.sqrt(n_summed)[:, None]
+        factors = np.sqrt(n_summed)
         arrays = list[NoisyCells]()
         for name in PROFILE_ARRAYS:
             by_cluster = np.zeros((k, 0))
@@ -127,21 +127,26 @@ class ReleasedProfile:
         square = self.squares.values / cells
         # Deviations of the noise in means, variances and spreads.
         mean_of_counts = mean * present.std
-        of_mean = np.hypot(self.sums.std, mean_of_counts) / cells
+        of_sums = np.hypot(self.sums.std, mean_of_counts)
+        of_mean = of_sums / cells
         # Of a variance at most: had it been 0, so that no luck of the noise makes it
         # look clear.
         square_of_mean = 2.0 * mean * self.sums.std
         of_square = np.hypot(self.squares.std, square_of_mean)
         square_of_counts = (mean**2 + 0.5) * present.std
-        of_variance = np.hypot(of_square, square_of_counts) / cells
+        of_sums = np.hypot(of_square, square_of_counts)
+        of_variance = of_sums / cells
         # The square of a noisy mean is too large by the variance of its noise.
         variance = square + 0.5 - mean**2 + of_mean**2
         at_least_noise = np.maximum(variance, of_variance)
-        twice_spread = 2.0 * np.sqrt(at_least_noise)
+        spread = np.sqrt(at_least_noise)
+        twice_spread = 2.0 * spread
         of_spread = of_variance / twice_spread
-        ranges = [column.range for column in schema.profiled[:n]]
+        columns = schema.profiled[:n]
+        ranges = [column.range for column in columns]
         low, high = np.array(ranges).reshape(n, 2).T
-        half = (high - low) / 2.0
+        width = high - low
+        half = width / 2.0
         sized = present.is_clear & self.counts.is_clear
         mean_in_box = np.clip(mean, -1.0, 1.0)
         variance_in_box = np.clip(variance, 0.0, 1.0)
@@ -158,7 +163,8 @@ class ReleasedProfile:
         cells = present.at_least_noise
         share = self.cells.values / cells
         share_of_counts = share * present.std
-        deviation = np.hypot(self.cells.std, share_of_counts) / cells
+        of_sums = np.hypot(self.cells.std, share_of_counts)
+        deviation = of_sums / cells
         n_shares = share.shape[1]
         is_flag = np.arange(n_shares) < self.layout.n_flags
         # Flags were summed less one half.
@@ -173,7 +179,8 @@ class ReleasedProfile:
         rows = counts.at_least_noise
         above_half = self.halves.values / rows
         of_counts = above_half * counts.std
-        deviation = np.hypot(self.halves.std, of_counts) / rows
+        of_sums = np.hypot(self.halves.std, of_counts)
+        deviation = of_sums / rows
         missing = np.clip(0.5 - above_half, 0.0, 1.0)
         is_clear = missing > COUNT_DEVIATIONS * deviation
         return missing, deviation, counts.is_clear & is_clear

@@ -51,11 +51,11 @@ def covariance_round(setting: Setting) -> PlannedSum:
         clip = factor * spread
         block = released.blocks[0]
         noise = setting.noise(block) / n_units
-        matrix = symmetric_from_triangle(released["unit_outer_product"], d)
-        matrix = matrix / n_units
+        triangle = released["unit_outer_product"]
+        matrix = symmetric_from_triangle(triangle, d) / n_units
         if SERVER_POINTS in state.arrays:
-            offsets = state[SERVER_POINTS] - state[CENTRE]
-            rows = unit_residuals(offsets, clip)
+            points = state[SERVER_POINTS]
+            rows = unit_residuals(points - state[CENTRE], clip)
             matrix, noise = shrink_to_server(matrix, rows, noise)
         axis_variance = spread**2 / d
         area = clip**2

@@ -41,7 +41,8 @@ def n_passes_and_proxies(public: PublicFacts, options: ProxyOptions) -> tuple[in
 
         Rows are in deviations of a count's noise in each of some passes.
         """
-        share = options.seeding_share / n_passes * options.proxy_counts_share
+        pass_share = options.seeding_share / n_passes
+        share = pass_share * options.proxy_counts_share
         counts_noise = noise / math.sqrt(share) * counts_bound
         return public.n_units / (rows * counts_noise)
 
@@ -49,9 +50,8 @@ def n_passes_and_proxies(public: PublicFacts, options: ProxyOptions) -> tuple[in
     if public.n_features <= options.most_direct_features:
         # A second pass was not measured at client level, or beside points of the
         # server's own.
-        is_plain = (
-            public.server is None and public.config.settings.unit is PrivacyUnit.RECORD
-        )
+        unit = public.config.settings.unit
+        is_plain = public.server is None and unit is PrivacyUnit.RECORD
         least = (
             options.proxies_per_column
             * max(4, public.n_features)
@@ -63,8 +63,10 @@ def n_passes_and_proxies(public: PublicFacts, options: ProxyOptions) -> tuple[in
             n_passes = 2
     n_faint = n_with_rows(n_passes, options.least_count)
     n_few = min(options.few_proxies * k, most, n_faint)
-    n_clear = min(n_with_rows(n_passes, options.rows_per_proxy), most)
-    return n_passes, max(int(n_clear), int(n_few))
+    n_clear = n_with_rows(n_passes, options.rows_per_proxy)
+    n_many = min(n_clear, most)
+    n_proxies = max(int(n_many), int(n_few))
+    return n_passes, n_proxies
 
 
 def least_proxies(public: PublicFacts) -> int:

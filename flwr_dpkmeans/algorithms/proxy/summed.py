@@ -182,7 +182,8 @@ by more than its bound.
 def client_bounds(config: RunConfig) -> dict[str, float]:
     """Clip bounds of one client's means, by name of the array: above 0, at most 1.
 
-    Means are of vectors of length at most 1. A client beyond a bound is scaled down: its direction is kept.
+    Means are of vectors of length at most 1. A client beyond a bound is scaled down:
+    its direction is kept.
     """
     n, k = config.settings.examples_per_client, config.n_clusters
     bounds = {}

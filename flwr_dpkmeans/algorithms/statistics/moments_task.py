@@ -2,9 +2,9 @@
 
 Means and deviations, histograms, and who is far from them.
 
-`HistogramsTask` is the smallest private sum: one array. Rows are far from what all parties'
-rows are like by the moments, or by a private radius of each cluster (`RadiiTask`); who is
-flagged is known at the party alone.
+`HistogramsTask` is the smallest private sum: one array. Rows are far from what all
+parties' rows are like by the moments, or by a private radius of each cluster
+(`RadiiTask`); who is flagged is known at the party alone.
 """
 
 from __future__ import annotations

@@ -63,11 +63,15 @@ def _as_categories(value: object) -> object:
     return value
 
 
+def _is_category_count(value: object) -> bool:
+    """Whether a value is 0, or a number of categories that a table can have."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        return False
+    return value == 0 or 2 <= value <= _MOST_CELLS
+
+
 def _require_categories(name: str, value: object) -> None:
-    plain = isinstance(value, tuple) and all(
-        isinstance(n, int) and not isinstance(n, bool) for n in value
-    )
-    if not plain or not all(n == 0 or 2 <= n <= _MOST_CELLS for n in value):  # type: ignore[attr-defined]
+    if not isinstance(value, tuple) or not all(map(_is_category_count, value)):
         raise ConfigurationError(
             f"{name} is {value!r}, but it must have a whole number for each column, 0"
             " for numbers and otherwise how many categories there are, at least 2:"

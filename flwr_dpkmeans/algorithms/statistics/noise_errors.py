@@ -47,7 +47,8 @@ def of_roots(roots: Array, errors: Array) -> Array:
     """Of square roots, by the errors of their squares."""
     squares = np.square(roots)
     highest = np.sqrt(squares + errors)
-    lowest = np.sqrt(np.maximum(squares - errors, 0.0))
+    least_squares = np.maximum(squares - errors, 0.0)
+    lowest = np.sqrt(least_squares)
     above = highest - roots
     below = roots - lowest
     return np.maximum(above, below)

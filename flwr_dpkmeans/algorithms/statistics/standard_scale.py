@@ -30,9 +30,10 @@ def moments_of(plan: Plan, points: Array) -> Mapping[str, Array]:
     """One client's exact part, by name, from rows (n_points, n_features) in the units
     of the data.
     """
-    stated = Bounds(*plan.settings.bounds).for_features(points.shape[1])
+    n_rows, width = points.shape
+    stated = Bounds(*plan.settings.bounds).for_features(width)
     scaled = in_box(stated, points, plan.fraction_bits)
-    one_group = np.zeros(len(points), dtype=np.int64)
+    one_group = np.zeros(n_rows, dtype=np.int64)
     arrays = moment_arrays(scaled, one_group, 1)
     names = ("group_counts", "group_sums", "group_squares")
     return dict(zip(names, arrays, strict=True))
@@ -45,8 +46,9 @@ def standard_box(
 ) -> tuple[Box, tuple[int, ...]]:
     """Widen the stated bounds so that deviations are units.
 
-    Also returns the features whose deviation is not told from noise. `noise` is the deviation of a released sum of squares. A category's deviation is
-    that of its columns together, so that it has as much of the distance as a number.
+    Also returns the features whose deviation is not told from noise. `noise` is the
+    deviation of a released sum of squares. A category's deviation is that of its
+    columns together, so that it has as much of the distance as a number.
     """
     counts, _, variances = read_moments(released)
     # None is below 0 but by noise.
@@ -61,7 +63,8 @@ def standard_box(
     first = 0
     for width, _ in standard_columns:
         end = first + width
-        variance = math.fsum(by_feature[first:end])
+        variances_of_column = by_feature[first:end]
+        variance = math.fsum(variances_of_column)
         width_in_units = stated.upper[first] - stated.lower[first]
         half_width = width_in_units / 2.0
         spread = math.sqrt(max(least, variance))
@@ -69,5 +72,6 @@ def standard_box(
         if variance <= least:
             unclear += range(first, end)
         first = end
-    box = widened(standard_columns, stated, units)
-    return (box.lower, box.upper), tuple(unclear)
+    widest = widened(standard_columns, stated, units)
+    box = (widest.lower, widest.upper)
+    return box, tuple(unclear)
