@@ -245,7 +245,7 @@ def switch(
     is_refused: Callable[[Proposal], bool],
     words: str,
 ) -> Any:
-    """Declare a boolean, of which the value that is not the default refuses plans."""
+    """Declare a boolean that refuses plans where it is not the default."""
 
     def refuse(value: bool, proposal: Proposal) -> str | None:
         if value is default or not is_refused(proposal):

@@ -215,9 +215,9 @@ class ClientPolicy:
     Those that it states still hold.
     """
     unstated: tuple[str, ...] = ()
-    """No key of a file: required limits that the policy has not stated.
+    """Required limits that the policy's file has not stated.
 
-    It refuses every plan while there are any.
+    A file has no such key. The policy refuses every plan while there are any.
     """
 
     def __post_init__(self) -> None:
