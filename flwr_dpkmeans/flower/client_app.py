@@ -21,7 +21,6 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from numpy.typing import ArrayLike
 
-import flwr_dpkmeans.algorithms  # noqa: F401  (offers every task by name)
 from flwr_dpkmeans.data.schema import Encoded
 from flwr_dpkmeans.flower.client.node_table import load_client
 from flwr_dpkmeans.flower.client.result_folders import output_folder
