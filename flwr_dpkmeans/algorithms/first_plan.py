@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from typing import Any
 
 from flwr_dpkmeans.algorithms.server.held_points import hold_points
 from flwr_dpkmeans.sums.config import RunConfig
@@ -20,25 +19,30 @@ def first_plan(
     n_clients: int,
     n_features: int | None = None,
 ) -> tuple[Plan, Array | None]:
-    """The plan that a run begins with, and the server's own points where the server
-    alone keeps them.
+    """The plan that a run begins with.
+
+    And the server's own points, where the server alone keeps them.
     """
-    seed = (
-        config.random_state if config.random_state is not None else secrets.randbits(62)
-    )
-    known: dict[str, Any] = {"n_features": n_features}
-    held = None if points is None else hold_points(config, points)
-    if held is not None:
-        known = {
-            "n_features": held.scaled.shape[1],
-            "server": held.facts,
-            "public_points": held.public,
-        }
+    seed = config.random_state
+    if seed is None:
+        seed = secrets.randbits(62)
+    if points is None:
+        plan = draft_plan(
+            config,
+            run_id=run_id,
+            n_clients=n_clients,
+            seed=seed,
+            n_features=n_features,
+        )
+        return plan, None
+    server_points = hold_points(config, points)
     plan = draft_plan(
         config,
         run_id=run_id,
         n_clients=n_clients,
         seed=seed,
-        **known,
+        n_features=server_points.scaled.shape[1],
+        server=server_points.facts,
+        public_points=server_points.public,
     )
-    return plan, None if held is None else held.kept
+    return plan, server_points.on_server

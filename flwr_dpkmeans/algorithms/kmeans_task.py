@@ -293,8 +293,8 @@ class KMeansTask(Task):
         most = float(settings.examples_per_client)
         pairs = zip(names, arrays, strict=True)
         return [
-            np.minimum(one, most) if name == COUNT else one_vote(one)
-            for name, one in pairs
+            np.minimum(array, most) if name == COUNT else one_vote(array)
+            for name, array in pairs
         ]
 
     def take_preliminary(
@@ -407,10 +407,10 @@ class KMeansTask(Task):
             )
         k, classes = self.n_clusters, settings.n_classes
         for name in ("data_radius", "outer_product_bound", "means_bound", "sums_bound"):
-            given = getattr(self.options, name, None)
-            if settings.private_bounds and given is not None:
+            bound = getattr(self.options, name, None)
+            if settings.private_bounds and bound is not None:
                 raise ConfigurationError(
-                    f"{name} is {given}, in the units of the data, but with private"
+                    f"{name} is {bound}, in the units of the data, but with private"
                     " bounds the box that data are scaled to is not known before the"
                     f" run: leave {name} out, or give bounds."
                 )
@@ -518,8 +518,10 @@ class KMeansTask(Task):
             return fits and super().admits(plan, step, state)
         # The result comes with the cost curve where the run chose the number of
         # clusters.
-        known, extras = set(self.result_arrays(plan.config)), state.extras
-        fits = fits and known - {COST_CURVE, CENTRE_DEVIATION} <= set(extras) <= known
+        extras = state.extras
+        may_have = set(self.result_arrays(plan.config))
+        must_have = may_have - {COST_CURVE, CENTRE_DEVIATION}
+        fits = fits and must_have <= set(extras) <= may_have
         deviation = extras.get(CENTRE_DEVIATION)
         fits = fits and (
             deviation is None or is_deviation(deviation, state.centroids.shape)
@@ -547,12 +549,9 @@ class KMeansTask(Task):
             else plan.n_examples
         )
         std, of_rows = counts_std(plan)
-        asked = plan.settings.n_beside
-        profiled = (
-            ()
-            if units is None or not asked
-            else profile_cautions(plan, units / self.n_clusters)
-        )
+        profiled: tuple[str, ...] = ()
+        if units is not None and plan.settings.n_beside:
+            profiled = profile_cautions(plan, units / self.n_clusters)
         if units is not None and by_client and of_rows:
             units *= plan.settings.examples_per_client
         if units is None or std < units / self.n_clusters:
@@ -585,15 +584,14 @@ class KMeansTask(Task):
         """Say so where k follows from nothing, or an evaluation's cost is within two
         deviations of its noise of 0.
         """
-        found = state.arrays.get(CLIPPED_COST)
-        clear = found is None or found.item() >= 2.0 * plan.released_std(
-            plan.rounds[-1], plan.rounds[-1].blocks[0]
-        )
-        blurred = (
-            ()
-            if clear
-            else (report_sentence("blurred_cost", unit=plan.settings.unit.value),)
-        )
+        cost = state.arrays.get(CLIPPED_COST)
+        blurred: tuple[str, ...] = ()
+        if cost is not None:
+            evaluation = plan.rounds[-1]
+            noise = plan.released_std(evaluation, evaluation.blocks[0])
+            if not cost.item() >= 2.0 * noise:
+                unit = plan.settings.unit.value
+                blurred = (report_sentence("blurred_cost", unit=unit),)
         curve = state.arrays.get(COST_CURVE)
         if curve is None or curve.any():
             return blurred
@@ -623,11 +621,12 @@ def counts_std(plan: Plan) -> tuple[float, bool]:
     without; and whether it is of rows.
     """
     by_row = plan.settings.unit is PrivacyUnit.RECORD
-    rounds = [one for one in reversed(plan.rounds) if one.name not in CLOSING_ROUNDS]
-    for step, block in [
-        (one, block) for one in rounds for block in one.blocks if block.name in _COUNTS
-    ]:
-        return plan.released_std(step, block), by_row or counts_rows(
-            block.name, block.sensitivity.bound
-        )
+    for planned in reversed(plan.rounds):
+        if planned.name in CLOSING_ROUNDS:
+            continue
+        for block in planned.blocks:
+            if block.name in _COUNTS:
+                std = plan.released_std(planned, block)
+                bound = block.sensitivity.bound
+                return std, by_row or counts_rows(block.name, bound)
     return 0.0, by_row

@@ -13,7 +13,12 @@ __all__ = ["NOT_FEDERATED", "algorithm_entry", "clusterings"]
 
 
 def clusterings() -> dict[str, type[Task]]:
-    """Every clustering that a federation can run, those of other packages included, by
-    name.
+    """Every clustering that a federation can run, by name.
+
+    Those of other packages are included.
     """
-    return {name: kind for name, kind in TASKS.items() if issubclass(kind, KMeansTask)}
+    kinds: dict[str, type[Task]] = {}
+    for name, kind in TASKS.items():
+        if issubclass(kind, KMeansTask):
+            kinds[name] = kind
+    return kinds

@@ -94,7 +94,14 @@ def balcan(
     >>> from flwr_dpkmeans.privacy.noise import SeededNoise
     >>> generator = np.random.default_rng(0)
     >>> points = np.repeat([[-0.75], [0.5]], 5000, axis=0)
-    >>> result = balcan(points, 2, epsilon=1.0, delta=1e-6, source=SeededNoise(generator), generator=generator)
+    >>> result = balcan(
+    ...     points,
+    ...     2,
+    ...     epsilon=1.0,
+    ...     delta=1e-6,
+    ...     source=SeededNoise(generator),
+    ...     generator=generator,
+    ... )
     >>> np.sort(result.centroids[:, 0]).round(1).tolist()
     [-0.8, 0.5]
     """
@@ -118,22 +125,23 @@ def balcan(
     # Before anything is released, since it refuses what is too slow.
     sampler = CoverageSampler(1.0 / search.noise_scale, byte_source(source, generator))
     shifts = round_to_grid(generator.uniform(-1.0, 1.0, (N_TREES, table.n_components)))
-    found = [
+    centres_by_tree = [
         tree_centres(
             projected,
             n_levels,
             cells.noise_scale,
             table.n_examples,
-            one,
+            shift,
             source,
         )
-        for one in shifts
+        for shift in shifts
     ]
     # Fewer than clusters are filled up by uniform points.
-    uniform = generator.uniform(
-        -1.0, 1.0, (max(0, n_clusters - sum(map(len, found))), table.n_components)
-    )
-    candidates = round_to_grid(np.clip(np.concatenate([*found, uniform]), -1.0, 1.0))
+    n_centres = sum(map(len, centres_by_tree))
+    n_missing = max(0, n_clusters - n_centres)
+    uniform = generator.uniform(-1.0, 1.0, (n_missing, table.n_components))
+    centres = np.concatenate([*centres_by_tree, uniform])
+    candidates = round_to_grid(np.clip(centres, -1.0, 1.0))
     start = generator.choice(len(candidates), n_clusters, replace=False)
     chosen = local_search(
         exact_distances(projected, candidates),
@@ -267,23 +275,24 @@ def tree_centres(
     places = np.floor((points + shift + 2.0) * 2.0 ** (n_levels - 2)).astype(np.int64)
     full = np.zeros((1, n_components), dtype=np.int64)
     owner = np.zeros(len(points), dtype=np.int64)
-    found = [-shift[None]]
+    centres = [-shift[None]]
     for level in range(1, n_levels + 1):
         # The digit of every coordinate says which half of the cell a point is in.
         halves = ((places >> (n_levels - level)) & 1) @ bits
         inside = owner >= 0
         child = owner * len(corners) + halves
         counts = np.bincount(child[inside], minlength=len(full) * len(corners))
-        kept = (
-            counts + source.discrete_laplace(scale, len(counts))
-            > 2.0 * math.log(n_examples) * scale
-        )
-        owner = np.where(inside & kept[child], np.cumsum(kept)[child] - 1, -1)
-        full = (2 * full[:, None] + corners).reshape(-1, n_components)[kept]
+        noisy_counts = counts + source.discrete_laplace(scale, len(counts))
+        is_full = noisy_counts > 2.0 * math.log(n_examples) * scale
+        indices = np.cumsum(is_full) - 1
+        owner = np.where(inside & is_full[child], indices[child], -1)
+        children = (2 * full[:, None] + corners).reshape(-1, n_components)
+        full = children[is_full]
         if not len(full):
             break
-        found.append((full + 0.5) * 2.0 ** (2 - level) - 2.0 - shift)
-    return np.asarray(np.concatenate(found), dtype=np.float64)
+        width = 2.0 ** (2 - level)
+        centres.append((full + 0.5) * width - 2.0 - shift)
+    return np.asarray(np.concatenate(centres), dtype=np.float64)
 
 
 def exact_distances(points: FloatArray, candidates: FloatArray) -> FloatArray:
@@ -335,18 +344,17 @@ def swap_costs(distances: FloatArray, chosen: _Integers) -> _Integers:
     """Costs, (k, m), of the chosen columns with one of them, by row, replaced by
     another, by column.
     """
-    own = distances[:, chosen]
-    labels = own.argmin(axis=1)
-    everybody = np.arange(len(own))
-    nearest = own[everybody, labels]
-    own[everybody, labels] = np.inf
-    second = own.min(axis=1)
-    kept = np.minimum(distances, nearest[:, None])
+    to_chosen = distances[:, chosen]
+    labels = to_chosen.argmin(axis=1)
+    rows = np.arange(len(to_chosen))
+    nearest = to_chosen[rows, labels]
+    to_chosen[rows, labels] = np.inf
+    second = to_chosen.min(axis=1)
+    with_all = np.minimum(distances, nearest[:, None])
     # Rows of the replaced column fall back to their second nearest.
-    lost = np.minimum(distances, second[:, None]) - kept
-    return np.asarray(
-        kept.sum(axis=0) + sum_by_label(lost, labels, len(chosen)), dtype=np.int64
-    )
+    lost = np.minimum(distances, second[:, None]) - with_all
+    lost_by_column = sum_by_label(lost, labels, len(chosen))
+    return np.asarray(with_all.sum(axis=0) + lost_by_column, dtype=np.int64)
 
 
 def draw(scores: _Integers, sampler: CoverageSampler) -> int:

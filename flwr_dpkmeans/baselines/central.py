@@ -162,7 +162,7 @@ def _noisy(
         config.random_state if config.random_state is not None else secrets.randbits(62)
     )
     source = noise_source(config.noise, seed if seeded else None)
-    found = method(
+    clustering = method(
         np.concatenate(parts),
         config.n_clusters,
         epsilon=config.epsilon,
@@ -187,13 +187,13 @@ def _noisy(
         config,
         parts,
         delta,
-        found.lines,
+        clustering.lines,
         warnings,
     )
     report = replace(
-        report, warnings=report.warnings + released_cautions(report, found.counts)
+        report, warnings=report.warnings + released_cautions(report, clustering.counts)
     )
-    return found.centroids, found.counts, report
+    return clustering.centroids, clustering.counts, report
 
 
 _FITS: Mapping[str, Callable[[RunConfig, Sequence[Array], float], _Found]] = (

@@ -221,22 +221,19 @@ def price_releases(
         # Sensitivities are at least 1, so that the noise is no finer than this.
         closeness = {
             name: discrete_gaussian_closeness(
-                max(1.0, one * 2.0**NOISE_BITS), sizes[name]
+                max(1.0, multiplier * 2.0**NOISE_BITS), sizes[name]
             )
-            for name, one in multipliers.items()
+            for name, multiplier in multipliers.items()
         }
         closeness[first] = joint_closeness([closeness[first], slack])
         gaussians = tuple(
-            GaussianRelease(name, one, closeness[name])
-            for name, one in multipliers.items()
+            GaussianRelease(name, multiplier, closeness[name])
+            for name, multiplier in multipliers.items()
         )
-        return (
-            tuple(
-                PureRelease(name, share * epsilon / scale)
-                for name, share in pure.items()
-            ),
-            gaussians,
+        pure_releases = tuple(
+            PureRelease(name, share * epsilon / scale) for name, share in pure.items()
         )
+        return pure_releases, gaussians
 
     def events_at(scale: float) -> tuple[Event, ...]:
         released, gaussians = priced_at(scale)
@@ -248,18 +245,18 @@ def price_releases(
 def gaussian_lines(
     events: Sequence[GaussianRelease], radius: float
 ) -> tuple[CentralLine, ...]:
-    """What is told of Gaussian releases, of points that are no longer than the radius."""
+    """Report lines of Gaussian releases, of points no longer than the radius."""
     sensitivities = [_sensitivity(event.name, radius) for event in events]
     return tuple(
         # Never below the multiplier that is priced times the bound, not even in the
         # last digit.
         CentralLine(
             event,
-            one.bound,
-            product_at_least(event.noise_multiplier, one.bound),
-            _theorem(one),
+            moved.bound,
+            product_at_least(event.noise_multiplier, moved.bound),
+            _theorem(moved),
         )
-        for event, one in zip(events, sensitivities, strict=True)
+        for event, moved in zip(events, sensitivities, strict=True)
     )
 
 
@@ -340,7 +337,14 @@ def max_cover(
     >>> from flwr_dpkmeans.privacy.noise import SeededNoise
     >>> generator = np.random.default_rng(0)
     >>> points = np.repeat([[-0.75], [0.5]], 5000, axis=0)
-    >>> result = max_cover(points, 2, epsilon=1.0, delta=1e-6, source=SeededNoise(generator), generator=generator)
+    >>> result = max_cover(
+    ...     points,
+    ...     2,
+    ...     epsilon=1.0,
+    ...     delta=1e-6,
+    ...     source=SeededNoise(generator),
+    ...     generator=generator,
+    ... )
     >>> np.sort(result.centroids[:, 0]).round(1).tolist()
     [-0.8, 0.5]
     """
@@ -498,19 +502,19 @@ def _proxy_centres(
     counts = np.bincount(labels, minlength=len(cover)).astype(np.float64)
     std = budget.stds["cover counts"]
     weights = add_gaussian_noise(counts, std, source)
-    kept = weights > 2.0 * std
-    n_found = min(n_clusters, int(kept.sum()))
+    is_clear = weights > 2.0 * std
+    n_found = min(n_clusters, int(is_clear.sum()))
     filling = generator.uniform(-1.0, 1.0, (n_clusters - n_found, cover.shape[1]))
     if n_found:
         seed = int(generator.integers(2**31))
-        found = run_kmeans(
-            cover[kept],
+        centers = run_kmeans(
+            cover[is_clear],
             n_found,
             n_init=_RESTARTS,
             random_state=seed,
-            weights=weights[kept],
+            weights=weights[is_clear],
         )
-        filling = np.concatenate([found, filling])
+        filling = np.concatenate([centers, filling])
     return round_to_grid(np.clip(filling, -1.0, 1.0))
 
 

@@ -73,8 +73,8 @@ def optimal(
             random_state=seed,
         )
         costs = [
-            float(_squared_distances(points, found).min(axis=1).sum())
-            for found in (plain, leading)
+            float(_squared_distances(points, centers).min(axis=1).sum())
+            for centers in (plain, leading)
         ]
         better = min(costs) < lowest * (1.0 - _SAME)
         if better:

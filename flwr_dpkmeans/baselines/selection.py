@@ -97,10 +97,13 @@ _SLOWEST_RATE = 2.0**-16
 
 
 def selection_delta(epsilon: float, rate: float) -> float:
-    """The delta of any number of selections at an epsilon of at least the (positive)
-    rate, by this module's theorem.
+    """Delta of any number of selections, by this module's theorem.
+
+    At an epsilon of at least the rate, which is positive.
     """
-    return -math.expm1(-rate) * math.exp(-(epsilon + rate) / math.expm1(rate))
+    exponent = -(epsilon + rate) / math.expm1(rate)
+    factor = -math.expm1(-rate)
+    return factor * math.exp(exponent)
 
 
 def selection_rate(epsilon: float, delta: float) -> float:
@@ -118,12 +121,13 @@ def selection_rate(epsilon: float, delta: float) -> float:
 
     if not too_fast(epsilon):
         return epsilon * _SHADE
-    return smallest_true(too_fast, epsilon * _SLOWEST, epsilon) * _SHADE
+    slowest = epsilon * _SLOWEST
+    fastest = smallest_true(too_fast, slowest, epsilon)
+    return fastest * _SHADE
 
 
 class CoverageSampler:
-    """Draw a coverage class with probability proportional to (its number of candidates)
-    exp(rate coverage), exactly.
+    """Draw coverages exactly: by ``number of candidates * exp(rate * coverage)``.
 
     Weights are integers: W[j], about ``2^192 exp(-rate j)``, is the weight of a
     candidate whose coverage is j below the largest one. The base ``exp(-rate)`` is
@@ -152,41 +156,54 @@ class CoverageSampler:
         self._random_bytes = random_bytes
 
     def weight(self, deficit: int) -> int:
-        """Return W[`deficit`], the weight of a candidate that covers so many fewer
-        records than the best one.
+        """Return W[`deficit`], the weight of a candidate by its coverage.
+
+        It covers so many fewer records than the best one.
         """
-        while len(self._weights) <= deficit and self._weights[-1]:
-            self._weights.append(
-                self._weights[-1] * self._base.numerator // self._base.denominator
-            )
-        return self._weights[deficit] if deficit < len(self._weights) else 0
+        weights = self._weights
+        while len(weights) <= deficit and weights[-1]:
+            numerator = weights[-1] * self._base.numerator
+            weights.append(numerator // self._base.denominator)
+        if deficit < len(weights):
+            return weights[deficit]
+        return 0
 
     def draw_coverage(
         self,
         histogram: npt.NDArray[np.int64],
         n_uncovering: int,
     ) -> int:
-        """Return a coverage: `histogram` says how many candidates have each,
-        `n_uncovering` how many have none.
+        """Return a coverage.
+
+        `histogram` says how many candidates have each, `n_uncovering` how many have
+        none.
         """
+        numbers: dict[int, int] = {}
+        if n_uncovering:
+            numbers[0] = n_uncovering
         present = np.flatnonzero(histogram[1:]) + 1
-        largest = int(present[-1]) if len(present) else 0
-        classes = [(0, n_uncovering)] if n_uncovering else []
-        classes += [(int(coverage), int(histogram[coverage])) for coverage in present]
-        weights = [
-            number * self.weight(largest - coverage) for coverage, number in classes
-        ]
+        for coverage in present.tolist():
+            numbers[coverage] = int(histogram[coverage])
+        coverages = list(numbers)
+        largest = coverages[-1]
+        weights = []
+        for coverage, number in numbers.items():
+            weight = self.weight(largest - coverage)
+            weights.append(number * weight)
         totals = list(itertools.accumulate(weights))
-        return classes[bisect.bisect_right(totals, self.below(totals[-1]))][0]
+        n_tickets = totals[-1]
+        ticket = self.below(n_tickets)
+        index = bisect.bisect_right(totals, ticket)
+        return coverages[index]
 
     def below(self, bound: int) -> int:
         """Return a uniform integer from 0 to `bound` - 1, by rejection."""
         n_bits = bound.bit_length()
         n_bytes = (n_bits + 7) // 8
+        n_spare = 8 * n_bytes - n_bits
         while True:
-            value = int.from_bytes(self._random_bytes(n_bytes), "little") >> (
-                8 * n_bytes - n_bits
-            )
+            random_bytes = self._random_bytes(n_bytes)
+            value = int.from_bytes(random_bytes, "little") >> n_spare
             if value < bound:
                 return value
 
@@ -198,12 +215,13 @@ def byte_source(
 
     The system's entropy beside private noise, else the generator.
     """
-    return secrets.token_bytes if isinstance(source, OpenDPNoise) else generator.bytes
+    if isinstance(source, OpenDPNoise):
+        return secrets.token_bytes
+    return generator.bytes
 
 
 class CoverGrid:
-    """The grid of spacing ``2^-level`` on [-1, 1]^m, and how many points each of its
-    points covers.
+    """The grid of spacing ``2^-level`` on [-1, 1]^m, and its points' coverages.
 
     One record has one cell, found from its own coordinates alone, and raises the
     coverage of that cell's 2^m corners by 1 each until one of them is chosen: this is
@@ -219,30 +237,31 @@ class CoverGrid:
         self._level = level
         self._n_axis = (2 << level) + 1
         n_components = points.shape[1]
-        self._strides = self._n_axis ** np.arange(n_components, dtype=np.int64)
-        corners = np.array(
-            list(itertools.product((0, 1), repeat=n_components)), dtype=np.int64
-        )
+        exponents = np.arange(n_components, dtype=np.int64)
+        self._strides = self._n_axis**exponents
+        vertices = list(itertools.product((0, 1), repeat=n_components))
+        corners = np.array(vertices, dtype=np.int64)
         self._corners = np.sort(corners @ self._strides)
-        cells = np.floor((points + 1.0) * 2.0**level).astype(np.int64)
-        np.clip(
-            cells,
-            0,
-            self._n_axis - 2,
-            out=cells,
-        )
-        self._cells, self._cell_of_point = np.unique(
-            cells @ self._strides, return_inverse=True
-        )
-        self._cell_counts = np.bincount(
-            self._cell_of_point, minlength=len(self._cells)
-        ).astype(np.int64)
-        touching = (self._cells[:, None] + self._corners).ravel()
+        from_corner = points + 1.0
+        in_steps = from_corner * 2.0**level
+        cells = np.floor(in_steps).astype(np.int64)
+        last_cell = self._n_axis - 2
+        np.clip(cells, 0, last_cell, out=cells)
+        keys_of_cells = cells @ self._strides
+        self._cells, self._cell_of_point = np.unique(keys_of_cells, return_inverse=True)
+        n_cells = len(self._cells)
+        cell_counts = np.bincount(self._cell_of_point, minlength=n_cells)
+        self._cell_counts = cell_counts.astype(np.int64)
+        corners_of_cells = self._corners_of(self._cells)
+        touching = corners_of_cells.ravel()
         self.keys, positions = np.unique(touching, return_inverse=True)
         weights = np.repeat(self._cell_counts, len(self._corners))
-        self.coverage = np.bincount(
-            positions.ravel(), weights=weights, minlength=len(self.keys)
-        ).astype(np.int64)
+        coverage = np.bincount(
+            positions.ravel(),
+            weights=weights,
+            minlength=len(self.keys),
+        )
+        self.coverage = coverage.astype(np.int64)
         self._chosen: list[int] = []
 
     @property
@@ -259,12 +278,12 @@ class CoverGrid:
         n_covering = len(self.coverage) - int(histogram[0])
         # A chosen grid point covers no uncovered points: it is one of the uncovering
         # ones, and left out of them.
-        coverage = sampler.draw_coverage(
-            histogram, self.n_candidates - n_covering - len(self._chosen)
-        )
+        n_uncovering = self.n_candidates - n_covering - len(self._chosen)
+        coverage = sampler.draw_coverage(histogram, n_uncovering)
         if coverage:
             members = self.keys[self.coverage == coverage]
-            key = int(members[sampler.below(len(members))])
+            index = sampler.below(len(members))
+            key = int(members[index])
         else:
             key = self._missing(sampler)
         self._cover(key)
@@ -273,36 +292,48 @@ class CoverGrid:
 
     def covered_points(self) -> npt.NDArray[np.bool_]:
         """Return which points lie in the cube of a chosen grid point."""
-        return np.asarray(self._cell_counts[self._cell_of_point] == 0)
+        counts = self._cell_counts[self._cell_of_point]
+        return np.asarray(counts == 0)
 
     def coordinates(self, keys: list[int]) -> FloatArray:
         """Return the (n_keys, m) coordinates of grid points."""
-        digits = np.array(keys, dtype=np.int64)[:, None] // self._strides % self._n_axis
-        return np.asarray(digits * 2.0**-self._level - 1.0, dtype=np.float64)
+        numbers = np.array(keys, dtype=np.int64)
+        above = numbers[:, None] // self._strides
+        digits = above % self._n_axis
+        spacing = 2.0**-self._level
+        points = digits * spacing - 1.0
+        return np.asarray(points, dtype=np.float64)
 
     def _missing(self, sampler: CoverageSampler) -> int:
-        """Return a uniform key among those that neither cover a point nor were chosen."""
+        """Return a uniform key of those that cover no point and were not chosen."""
+        is_covering = self.coverage > 0
+        covering = self.keys[is_covering]
+        chosen = np.array(self._chosen, dtype=np.int64)
+        unsorted = np.append(covering, chosen)
         # In order but for the few that were chosen: a merge, where sorting took two
         # thirds of a whole fit.
-        unsorted = np.append(
-            self.keys[self.coverage > 0], np.array(self._chosen, dtype=np.int64)
-        )
         present = np.sort(unsorted, kind="stable")
-        rank = sampler.below(self.n_candidates - len(present))
+        n_present = len(present)
+        rank = sampler.below(self.n_candidates - n_present)
         # present[i] - i absent keys lie below present[i].
-        return rank + int(
-            np.searchsorted(present - np.arange(len(present)), rank, side="right")
-        )
+        n_absent_below = present - np.arange(n_present)
+        n_present_below = np.searchsorted(n_absent_below, rank, side="right")
+        return rank + int(n_present_below)
+
+    def _corners_of(self, cells: _Keys) -> _Keys:
+        """Return the keys, (n_cells, 2^m), of the grid points around cells."""
+        return cells[:, None] + self._corners
 
     def _cover(self, key: int) -> None:
         """Take the points in the cube around a grid point out of all coverages."""
         # Beyond a wall there is no cell: the lowest digit that borrows becomes n_axis -
         # 1, which no cell has.
-        touched = self._positions(self._cells, key - self._corners)
+        cells_around = key - self._corners
+        touched = self._positions(self._cells, cells_around)
         counts = self._cell_counts[touched]
-        around = np.searchsorted(
-            self.keys, self._cells[touched][:, None] + self._corners
-        )
+        cells = self._cells[touched]
+        corners = self._corners_of(cells)
+        around = np.searchsorted(self.keys, corners)
         np.subtract.at(self.coverage, around, counts[:, None])
         self._cell_counts[touched] = 0
 
@@ -311,8 +342,11 @@ class CoverGrid:
         """Return the positions of those wanted keys that exist."""
         if len(keys) == 0:
             return np.zeros(0, dtype=np.int64)
-        positions = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-        return np.asarray(positions[keys[positions] == wanted])
+        last = len(keys) - 1
+        insertions = np.searchsorted(keys, wanted)
+        positions = np.minimum(insertions, last)
+        exists = keys[positions] == wanted
+        return np.asarray(positions[exists])
 
 
 def cover_centres(
@@ -321,19 +355,22 @@ def cover_centres(
     n_levels: int,
     sampler: CoverageSampler,
 ) -> FloatArray:
-    """The distinct (n_centres, m) grid points chosen on all levels, from the finest
-    grid to the coarsest.
+    """Return the distinct grid points, (n_centres, m), chosen on all levels.
 
-    On each level with spacing ``2^-(n_levels - 1), ..., 1/2, 1`` so many are chosen
-    (all, where the grid has fewer). Points of [-1, 1]^m that are covered on one level
-    stay covered on the next, so that all levels are one sequence: the sampler's rate
-    says what this costs, by the theorem above.
+    From the finest grid to the coarsest. On each level with spacing ``2^-(n_levels -
+    1), ..., 1/2, 1`` so many are chosen (all, where the grid has fewer). Points of [-1,
+    1]^m that are covered on one level stay covered on the next, so that all levels are
+    one sequence: the sampler's rate says what this costs, by the theorem above.
     """
     uncovered = points
-    found = []
+    centres = []
     for level in reversed(range(n_levels)):
         grid = CoverGrid(uncovered, level)
-        keys = [grid.choose(sampler) for _ in range(min(n_choices, grid.n_candidates))]
-        found.append(grid.coordinates(keys))
-        uncovered = uncovered[~grid.covered_points()]
-    return np.asarray(np.unique(np.concatenate(found), axis=0))
+        n_chosen = min(n_choices, grid.n_candidates)
+        keys = [grid.choose(sampler) for _ in range(n_chosen)]
+        centres.append(grid.coordinates(keys))
+        is_covered = grid.covered_points()
+        uncovered = uncovered[~is_covered]
+    on_all_levels = np.concatenate(centres)
+    distinct = np.unique(on_all_levels, axis=0)
+    return np.asarray(distinct)

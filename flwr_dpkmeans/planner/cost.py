@@ -110,11 +110,13 @@ def tiers_of(n_clients: int, length: int) -> tuple[Tier, ...]:
     >>> [(tier.n_nodes, tier.vectors) for tier in tiers_of(100_000, 200)]
     [(313, 320), (1, 313)]
     """
-    found, n_vectors = list[Tier](), n_clients
+    tiers: list[Tier] = []
+    n_vectors = n_clients
     while n_vectors > 1:
-        vectors, n_nodes = min(FAN, n_vectors), -(-n_vectors // FAN)
+        vectors = min(FAN, n_vectors)
+        n_nodes = -(-n_vectors // FAN)
         n_bytes = _ENTRY_BYTES * length * vectors
-        found.append(
+        tiers.append(
             Tier(
                 n_nodes,
                 vectors,
@@ -123,4 +125,4 @@ def tiers_of(n_clients: int, length: int) -> tuple[Tier, ...]:
             )
         )
         n_vectors = n_nodes
-    return tuple(found)
+    return tuple(tiers)

@@ -357,9 +357,10 @@ def make_forecast(
             left_out[name] = error
     if not plans:
         raise next(iter(left_out.values()))
-    total, done = expected_points(request, len(plans)), itertools.count(1)
+    total = expected_points(request, len(plans))
+    done = itertools.count(1)
     simulator = Simulator(request, lambda: on_step(min(next(done), total), total))
-    found = [
+    forecasts = [
         _forecast_one(
             request,
             name,
@@ -369,14 +370,21 @@ def make_forecast(
         for name, plan in plans.items()
     ]
     on_step(total, total)
-    found.sort(key=lambda one: math.inf if one.excess is None else one.excess.mean)
+    forecasts.sort(key=_mean_excess)
     reasons = tuple((name, str(error)) for name, error in left_out.items())
     return Forecast(
         request,
-        tuple(found),
+        tuple(forecasts),
         reasons,
-        notes_on(request, found),
+        notes_on(request, forecasts),
     )
+
+
+def _mean_excess(forecast: AlgorithmForecast) -> float:
+    """Mean excess, infinite where no plan follows from the request."""
+    if forecast.excess is None:
+        return math.inf
+    return forecast.excess.mean
 
 
 def _forecast_one(
@@ -426,20 +434,18 @@ def _forecast_one(
 
 
 def notes_on(
-    request: PlanningRequest, found: Sequence[AlgorithmForecast]
+    request: PlanningRequest, forecasts: Sequence[AlgorithmForecast]
 ) -> tuple[str, ...]:
-    """What the numbers rest on, best candidate first in `found`."""
-    best = found[0]
-    limit = (
-        math.nan
-        if best.excess is None
-        else best.excess.mean + best.excess.standard_error
-    )
-    close = [
-        one.algorithm
-        for one in found[1:]
-        if one.excess is not None and one.excess.mean <= limit
-    ]
+    """What the numbers rest on, best candidate first in `forecasts`."""
+    best = forecasts[0]
+    close: list[str] = []
+    if best.excess is not None:
+        limit = best.excess.mean + best.excess.standard_error
+        close = [
+            forecast.algorithm
+            for forecast in forecasts[1:]
+            if _mean_excess(forecast) <= limit
+        ]
     noises = best.noise_per_centroid if len(best.noise_per_centroid) > 1 else ()
     text = rendered(
         "notes.j2",
@@ -461,5 +467,5 @@ def notes_on(
     )
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     return json.loads(json.dumps(value), parse_constant=lambda _: None)

@@ -69,7 +69,11 @@ def forecast_figure(forecast: Forecast) -> Any:
     )
     right.set_xscale("log", base=2)
     ks = sorted(
-        {int(k) for one in forecast.algorithms for k, _ in one.excess_by_n_clusters}
+        {
+            int(k)
+            for candidate in forecast.algorithms
+            for k, _ in candidate.excess_by_n_clusters
+        }
     )
     right.set_xticks(ks, [str(k) for k in ks])
     right.set_xlabel("number of clusters k")
@@ -96,8 +100,8 @@ def forecast_figure(forecast: Forecast) -> Any:
 def _lowest(forecast: Forecast) -> float:
     curves = [
         curve
-        for one in forecast.algorithms
-        for curve in (one.excess_by_epsilon, one.excess_by_n_clusters)
+        for candidate in forecast.algorithms
+        for curve in (candidate.excess_by_epsilon, candidate.excess_by_n_clusters)
     ]
     means = [max(_FLOOR, excess.mean) for curve in curves for _, excess in curve]
     return 100.0 * min(forecast.request.target_excess, *means) / 1.5
@@ -107,20 +111,20 @@ def _draw_curves(
     axis: Any,
     forecast: Forecast,
     name: str,
-    asked: float,
+    requested: float,
     label: str,
 ) -> None:
     """One panel: a line and a band for each candidate, the request and the target."""
-    ordered = sorted(forecast.algorithms, key=lambda one: one.algorithm)
-    for index, one in enumerate(ordered):
+    ordered = sorted(forecast.algorithms, key=lambda candidate: candidate.algorithm)
+    for index, candidate in enumerate(ordered):
         _draw_curve(
             axis,
-            getattr(one, name),
-            one,
+            getattr(candidate, name),
+            candidate,
             index,
         )
     axis.axvline(
-        asked,
+        requested,
         color=_GREY,
         linestyle=(0, (1, 2)),
         linewidth=1.4,
@@ -141,7 +145,7 @@ def _draw_curves(
 def _draw_curve(
     axis: Any,
     points: Curve,
-    one: AlgorithmForecast,
+    candidate: AlgorithmForecast,
     index: int,
 ) -> None:
     colour = _COLOURS[index % len(_COLOURS)]
@@ -168,5 +172,5 @@ def _draw_curve(
         linestyle=_DASHES[index % len(_DASHES)],
         marker=_MARKERS[index % len(_MARKERS)],
         markersize=5,
-        label=one.algorithm,
+        label=candidate.algorithm,
     )

@@ -1,5 +1,6 @@
-"""What is asked of the planner: the public shape of a federation, and the configuration
-that it considers.
+"""What is asked of the planner.
+
+The public shape of a federation, and the configuration that it considers.
 """
 
 from __future__ import annotations
@@ -39,13 +40,16 @@ _SCALED_BOX = ((-1.0,), (1.0,))
 class PlanningRequest(Options):
     """The public shape of a federation and the options of its run.
 
-    a value out of range is a ConfigurationError.
+    A value out of range is a ConfigurationError.
 
     Examples
     --------
-    >>> request = PlanningRequest(10_000, 8, 5, {"n_clusters": 10, "bounds": (-1, 1), "epsilon": 1.0})
-    >>> request.config("glloyd").n_examples, request.n_clusters, request.units_per_cluster()
-    (10000, 10, 1000.0)
+    >>> options = {"n_clusters": 10, "bounds": (-1, 1), "epsilon": 1.0}
+    >>> request = PlanningRequest(10_000, 8, 5, options)
+    >>> request.config("glloyd").n_examples, request.n_clusters
+    (10000, 10)
+    >>> request.units_per_cluster()
+    1000.0
     """
 
     n_examples: int = whole(
@@ -66,7 +70,8 @@ class PlanningRequest(Options):
         5,
         "clients",
     )
-    options: Mapping[str, Any] = field(hash=False)  # type: ignore[misc]  # those before have no defaults either
+    # Those before have no defaults either.
+    options: Mapping[str, Any] = field(hash=False)  # type: ignore[misc]
     """Options of a run by flat names, `n_clusters` at least.
 
     Each candidate gets what it has, and one must have each. ``bounds`` may be a schema,
@@ -108,18 +113,18 @@ class PlanningRequest(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given = {
+        options = {
             name: value for name, value in self.options.items() if value is not None
         }
-        domain = given.pop("bounds_domain", None)
-        if is_private(given.get("bounds")):
-            given["private_bounds"] = True
-        if "bounds" in given or domain is not None:
-            bounds, names, _ = resolve_bounds(given.get("bounds"), None, domain)
-            object.__setattr__(self, "schema", schema_of(given.get("bounds")))
+        domain = options.pop("bounds_domain", None)
+        if is_private(options.get("bounds")):
+            options["private_bounds"] = True
+        if "bounds" in options or domain is not None:
+            bounds, names, _ = resolve_bounds(options.get("bounds"), None, domain)
+            object.__setattr__(self, "schema", schema_of(options.get("bounds")))
             object.__setattr__(self, "feature_names", names)
-            given |= schema_settings(self.schema)
-            given["bounds"] = (bounds.lower, bounds.upper)
+            options |= schema_settings(self.schema)
+            options["bounds"] = (bounds.lower, bounds.upper)
             if self.n_features == 0 and (names or len(bounds.lower) > 1):
                 object.__setattr__(self, "n_features", len(bounds.lower))
             if names and len(names) != self.n_features:
@@ -135,7 +140,7 @@ class PlanningRequest(Options):
         )
         for name in self.algorithms:
             require_forecastable(name)
-        object.__setattr__(self, "options", MappingProxyType(given))
+        object.__setattr__(self, "options", MappingProxyType(options))
         # Every option is checked here, by the same sentences as a run's.
         first, *_ = [self.config(name) for name in self.candidates()]
         object.__setattr__(self, "n_clusters", first.n_clusters)
@@ -144,7 +149,7 @@ class PlanningRequest(Options):
     @classmethod
     def of_run(
         cls,
-        given: Mapping[str, Any],
+        run_options: Mapping[str, object],
         server_data: Any,
         shape: tuple[int, int, int],
         goals: tuple[float, float, int],
@@ -156,7 +161,7 @@ class PlanningRequest(Options):
         """
         options = {
             name: value
-            for name, value in given.items()
+            for name, value in run_options.items()
             if name not in ("algorithm", "masking")
         }
         options |= resolve_n_clusters(
@@ -242,7 +247,7 @@ class PlanningRequest(Options):
             name: getattr(self, name)
             for name in ("n_examples", "n_features", "n_clusters", "n_clients")
         }
-        asked = {
+        requested = {
             "epsilon": self.epsilon,
             "unit": self.unit.value,
             "trust": self.options.get("trust"),
@@ -256,16 +261,12 @@ class PlanningRequest(Options):
             name: getattr(self, name)
             for name in ("target_excess", "spread", "seeds", "private_count")
         }
-        names, bounds = (
-            list(self.feature_names),
-            bool(self.options.get("private_bounds")),
-        )
         return {
             **shape,
-            **asked,
+            **requested,
             **assumed,
-            "private_bounds": bounds,
-            "feature_names": names,
+            "private_bounds": bool(self.options.get("private_bounds")),
+            "feature_names": list(self.feature_names),
         }
 
 
@@ -291,11 +292,9 @@ def _fits(entry: type[Task], unit: PrivacyUnit) -> bool:
 
     One that takes only bounds from server data competes at client level.
     """
-    refused = (
-        {ServerData.NEEDED}
-        if unit is PrivacyUnit.CLIENT
-        else {ServerData.NEEDED, ServerData.BOUNDS}
-    )
+    refused = {ServerData.NEEDED}
+    if unit is PrivacyUnit.RECORD:
+        refused.add(ServerData.BOUNDS)
     return (
         entry.noise is not NoiseShape.NONE
         and unit in entry.units

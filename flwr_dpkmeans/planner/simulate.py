@@ -1,5 +1,4 @@
-"""Expected excess cost, simulated on public synthetic data of the asked shape, and the
-curves that are made of it.
+"""Expected excess cost, simulated on public synthetic data, and its curves.
 
 No private row is involved.
 """
@@ -107,16 +106,17 @@ def simulated_size(request: PlanningRequest) -> SimulatedSize:
     its statistic is multiplied before the noise of the full size is added. Sums are
     linear, so only the sampling of the mixture is coarser.
     """
-    cap = max(
-        min(MOST_ROWS, _MOST_CELLS // request.n_features), 20 * request.n_clusters
-    )
+    most_rows = min(MOST_ROWS, _MOST_CELLS // request.n_features)
+    cap = max(most_rows, 20 * request.n_clusters)
     if request.unit is PrivacyUnit.RECORD:
         repeats = math.ceil(request.n_examples / cap)
         return SimulatedSize(1, round(request.n_examples / repeats), repeats)
     repeats = math.ceil(request.n_clients / _MOST_CLIENTS)
     clients = round(request.n_clients / repeats)
-    rows = max(1, request.n_examples // request.n_clients)
-    return SimulatedSize(clients, min(rows, max(20, cap // clients)), repeats)
+    average = request.n_examples // request.n_clients
+    rows = max(1, average)
+    rows_per_client = min(rows, max(20, cap // clients))
+    return SimulatedSize(clients, rows_per_client, repeats)
 
 
 def draw_mixture(
@@ -125,19 +125,17 @@ def draw_mixture(
     seed: int,
 ) -> SyntheticData:
     """Draw one public data set of the asked shape, but with so many clusters."""
-    size, d = simulated_size(request), request.n_features
+    size = simulated_size(request)
+    n_rows, d = size.n_rows, request.n_features
     generator = np.random.default_rng([seed, n_clusters, d])
-    centres = generator.uniform(-CENTRE_RANGE, CENTRE_RANGE, (n_clusters, d))
-    labels = generator.integers(0, n_clusters, size.n_rows)
-    points = np.clip(
-        centres[labels] + generator.normal(0.0, request.spread, (size.n_rows, d)),
-        -1.0,
-        1.0,
-    )
+    shape = (n_clusters, d)
+    centres = generator.uniform(-CENTRE_RANGE, CENTRE_RANGE, shape)
+    labels = generator.integers(0, n_clusters, n_rows)
+    offsets = generator.normal(0.0, request.spread, (n_rows, d))
+    points = np.clip(centres[labels] + offsets, -1.0, 1.0)
     if request.schema is not None:
-        points, centres = (
-            _by_schema(request.schema, each) for each in (points, centres)
-        )
+        points = _by_schema(request.schema, points)
+        centres = _by_schema(request.schema, centres)
     return SyntheticData(round_to_grid(points), centres, size)
 
 
@@ -150,22 +148,33 @@ def _by_schema(schema: Schema, points: Array) -> Array:
     these rows are.
     """
     columns = tuple(column for column in schema.columns if column.weight)
-    rows, place = (points + 1.0) / 2.0, 0
+    rows = (points + 1.0) / 2.0
+    first = 0
     for column in columns:
-        own = rows[:, place : place + len(column.features)]
+        width = len(column.features)
+        # A view: what is written into it is written into the rows.
+        cells = rows[:, first : first + width]
         if column.kind is Kind.CATEGORY:
-            own[:] = np.eye(own.shape[1])[own.argmax(axis=1)]
+            values = cells.argmax(axis=1)
+            cells[:] = np.eye(width)[values]
         elif column.kind is Kind.FLAG:
-            own.round(out=own)
+            cells.round(out=cells)
         elif column.kind is Kind.CYCLE:
-            directions = 2.0 * own - 1.0
-            lengths = np.hypot(directions[:, :1], directions[:, 1:])
-            own[:] = (directions / np.maximum(lengths, _SMALLEST_COST) + 1.0) / 2.0
-        own *= column.range[1] - column.range[0]
-        own += column.range[0]
-        place += own.shape[1]
-    scale = Scale.BOUNDS if schema.scale is Scale.STANDARD else schema.scale
-    return Schema(columns=columns, scale=scale).bounds.scale(rows)
+            directions = 2.0 * cells - 1.0
+            cosines = directions[:, :1]
+            sines = directions[:, 1:]
+            lengths = np.hypot(cosines, sines)
+            on_circle = directions / np.maximum(lengths, _SMALLEST_COST)
+            cells[:] = (on_circle + 1.0) / 2.0
+        lowest, highest = column.range
+        cells *= highest - lowest
+        cells += lowest
+        first += width
+    scale = schema.scale
+    if scale is Scale.STANDARD:
+        scale = Scale.BOUNDS
+    scaled_schema = Schema(columns=columns, scale=scale)
+    return scaled_schema.bounds.scale(rows)
 
 
 def scaled_spread(request: PlanningRequest) -> float:
@@ -175,13 +184,11 @@ def scaled_spread(request: PlanningRequest) -> float:
     """
     if request.schema is None:
         return request.spread
-    data = draw_mixture(
-        request, request.n_clusters, int(request.options.get("random_state", 0))
-    )
+    seed = int(request.options.get("random_state", 0))
+    data = draw_mixture(request, request.n_clusters, seed)
+    variance = optimal_cost(data) / request.n_features
     # Radii shrink by steps, so they stay wide of clusters whose rows are all alike.
-    return max(
-        math.sqrt(optimal_cost(data) / request.n_features), request.spread / 10.0
-    )
+    return max(math.sqrt(variance), request.spread / 10.0)
 
 
 def optimal_cost(data: SyntheticData) -> float:
@@ -205,14 +212,14 @@ def run_plan(
     parts: tuple[Array, ...],
     repeats: int = 1,
 ) -> State:
-    """Play a final plan on synthetic parts, with the plan's own rounds and seeded
-    noise.
+    """Play a final plan on synthetic parts, with seeded noise.
 
     With one repeat, one part per client and ``dropout="retry"`` these are the centroids
     of ``FederatedKMeans(engine="direct")``. Parts, (n_i, n_features), lie in the scaled
     box, on the grid.
     """
-    state, source = initial_state(plan), make_noise_source(plan, "server")
+    state = initial_state(plan)
+    source = make_noise_source(plan, "server")
     for index, step in enumerate(build_algorithm(plan).rounds, start=1):
         if step.profiles:
             continue  # synthetic rows have nothing beside the points
@@ -225,20 +232,16 @@ def run_plan(
             plan.fraction_bits,
             share=share,
         )
-        sent = [
-            np.concatenate(
-                [*map(np.ravel, step.statistic(part, state.view(step.reads)))]
-            )
-            for part in parts
-        ]
-        total = np.sum(
-            [encode(flat, plan.fraction_bits).values for flat in sent],
-            axis=0,
-            dtype=np.uint64,
-        )
-        released = as_released(
-            total * np.uint64(repeats) + noise, planned.blocks, plan.fraction_bits
-        )
+        encoded = []
+        for part in parts:
+            visible = state.view(step.reads)
+            arrays = step.statistic(part, visible)
+            vector = np.concatenate([np.ravel(array) for array in arrays])
+            elements = encode(vector, plan.fraction_bits)
+            encoded.append(elements.values)
+        total = np.sum(encoded, axis=0, dtype=np.uint64)
+        noised = total * np.uint64(repeats) + noise
+        released = as_released(noised, planned.blocks, plan.fraction_bits)
         state = step.advance(state, released)
     return state
 
@@ -256,33 +259,39 @@ class Simulator:
         request: PlanningRequest,
         on_point: Callable[[], None] = lambda: None,
     ) -> None:
-        self._request, self._on_point = request, on_point
-        rows = simulated_size(request).n_rows
-        kept = max(1, _MOST_BYTES // (8 * rows * request.n_features))
-        self._data = lru_cache(maxsize=min(kept, request.seeds))(
-            partial(draw_mixture, request)
-        )
+        self._request = request
+        self._on_point = on_point
+        n_rows = simulated_size(request).n_rows
+        n_bytes = 8 * n_rows * request.n_features
+        n_that_fit = max(1, _MOST_BYTES // n_bytes)
+        remembering = lru_cache(maxsize=min(n_that_fit, request.seeds))
+        self._data = remembering(partial(draw_mixture, request))
         self._optimum = cache(
             lambda n_clusters, seed: optimal_cost(self._data(n_clusters, seed))
         )
         self.excess = cache(self._simulated)
 
     def by_epsilon(self, algorithm: str) -> Curve:
-        """Excess from an eighth to eight times the asked epsilon, where there is a
-        plan.
+        """Excess from an eighth to eight times the requested epsilon.
+
+        Where there is a plan.
         """
-        asked, k = self._request.epsilon, self._request.n_clusters
-        return _known(
-            (asked * factor, self.excess(algorithm, asked * factor, k))
-            for factor in _FACTORS
+        k = self._request.n_clusters
+        epsilons = [self._request.epsilon * factor for factor in _FACTORS]
+        return _where_planned(
+            (epsilon, self.excess(algorithm, epsilon, k)) for epsilon in epsilons
         )
 
     def by_n_clusters(self, algorithm: str) -> Curve:
-        """Excess from a quarter to four times the asked number of clusters, where there
-        is a plan.
+        """Excess from a quarter to four times the requested number of clusters.
+
+        Where there is a plan.
         """
-        ks, epsilon = n_clusters_grid(self._request), self._request.epsilon
-        return _known((float(k), self.excess(algorithm, epsilon, k)) for k in ks)
+        epsilon = self._request.epsilon
+        ks = n_clusters_grid(self._request)
+        return _where_planned(
+            (float(k), self.excess(algorithm, epsilon, k)) for k in ks
+        )
 
     def _simulated(
         self,
@@ -303,32 +312,30 @@ class Simulator:
             )
         except (LocalMisuseError, BudgetError):
             return None
-        base = int(request.options.get("random_state", 0))
+        first_seed = int(request.options.get("random_state", 0))
+        seeds = range(first_seed, first_seed + request.seeds)
         with one_thread():
             return _summary(
-                self._one(plan, n_clusters, base + index)
-                for index in range(request.seeds)
+                self._excess_of_seed(plan, n_clusters, seed) for seed in seeds
             )
 
-    def _one(
+    def _excess_of_seed(
         self,
         plan: Plan,
         n_clusters: int,
         seed: int,
     ) -> float:
         data = self._data(n_clusters, seed)
-        state = run_plan(replace(plan, seed=seed), data.parts, data.size.repeats)
-        return (
-            cost_per_point(data.points, state.centroids)
-            / self._optimum(n_clusters, seed)
-            - 1.0
-        )
+        seeded = replace(plan, seed=seed)
+        state = run_plan(seeded, data.parts, data.size.repeats)
+        cost = cost_per_point(data.points, state.centroids)
+        return cost / self._optimum(n_clusters, seed) - 1.0
 
 
 def _summary(values: Iterable[float]) -> Excess:
     """Mean with its standard error, and range.
 
-    a run below the optimum has found a better one, by a hair.
+    A run below the optimum has found a better one, by a hair.
     """
     listed = np.maximum(0.0, list(values))
     error = float(np.std(listed, ddof=1)) / math.sqrt(len(listed))
@@ -340,96 +347,98 @@ def _summary(values: Iterable[float]) -> Excess:
     )
 
 
-def _known(points: Iterable[tuple[float, Excess | None]]) -> Curve:
+def _where_planned(points: Iterable[tuple[float, Excess | None]]) -> Curve:
     """The points of a curve that have a plan."""
     return tuple((value, excess) for value, excess in points if excess is not None)
 
 
 def n_clusters_grid(request: PlanningRequest) -> tuple[int, ...]:
-    """Numbers of clusters of the curve: a quarter to four times the asked one, of at
-    least two rows each.
+    """Numbers of clusters of the curve: a quarter to four times the requested one.
+
+    Of at least two rows each.
     """
     k = request.n_clusters
     most = max(k, request.n_examples // 2)
-    return tuple(
-        sorted(
-            {
-                value
-                for value in (max(2, k // 4), max(2, k // 2), k, 2 * k, 4 * k)
-                if value <= most
-            }
-        )
-    )
+    quarter = max(2, k // 4)
+    half = max(2, k // 2)
+    values = {quarter, half, k, 2 * k, 4 * k}
+    possible = [value for value in values if value <= most]
+    return tuple(sorted(possible))
 
 
 def expected_points(request: PlanningRequest, n_candidates: int) -> int:
-    """About how many points are simulated: both grids, which share one, and the
-    bisection.
+    """About how many points are simulated: both grids and the bisection.
+
+    The grids share one point.
     """
-    return n_candidates * (len(_FACTORS) + len(n_clusters_grid(request)) + _BISECTIONS)
+    n_numbers = len(n_clusters_grid(request))
+    return n_candidates * (len(_FACTORS) + n_numbers + _BISECTIONS)
 
 
 def n_clusters_for_target(
-    known: Curve,
+    curve: Curve,
     excess_at: Callable[[int], Excess | None],
     target: float,
-    asked: int,
+    requested: int,
 ) -> tuple[int, int] | None:
-    """Smallest and largest k, around the `asked` one or the nearest that does, with a
-    mean excess of at most `target`.
+    """Smallest and largest k with a mean excess of at most `target`.
 
-    From a curve; above its largest k that does, by bisection to within a tenth. None if
-    no point of it does.
+    Around the `requested` one, or the nearest that does, from a curve; above its
+    largest k that does, by bisection to within a tenth. None if no point of it does.
     """
-    good = [int(k) for k, excess in known if excess.mean <= target]
-    bad = [int(k) for k, excess in known if excess.mean > target]
+    good = [int(k) for k, excess in curve if excess.mean <= target]
+    bad = [int(k) for k, excess in curve if excess.mean > target]
     if not good:
         return None
-    near = min(good, key=lambda k: abs(k - asked))
-    low, high = (
-        max((k for k in bad if k < near), default=0),
-        min((k for k in bad if k > near), default=max(good) + 1),
-    )
-    low, most = min(k for k in good if k > low), max(k for k in good if k < high)
-    while high - most > max(1, most // 10):
-        excess = excess_at(middle := (most + high) // 2)
-        most, high = (
-            (middle, high)
-            if excess is not None and excess.mean <= target
-            else (most, middle)
-        )
-    return low, most
+    nearest = min(good, key=lambda k: abs(k - requested))
+    too_few = max((k for k in bad if k < nearest), default=0)
+    too_many = min((k for k in bad if k > nearest), default=max(good) + 1)
+    fewest = min(k for k in good if k > too_few)
+    most = max(k for k in good if k < too_many)
+    while too_many - most > max(1, most // 10):
+        middle = (most + too_many) // 2
+        if _is_enough(excess_at(middle), target):
+            most = middle
+        else:
+            too_many = middle
+    return fewest, most
+
+
+def _is_enough(excess: Excess | None, target: float) -> bool:
+    """Whether there is a plan, with a mean excess of at most the target."""
+    return excess is not None and excess.mean <= target
 
 
 def epsilon_for_target(
-    known: Curve,
+    curve: Curve,
     excess_at: Callable[[float], Excess | None],
     target: float,
 ) -> float | None:
-    """Smallest epsilon with a mean excess of at most `target`, by bisection of its
-    logarithm, from an ascending curve.
+    """Smallest epsilon with a mean excess of at most `target`.
 
-    From a 64th of the smallest known one to `MOST_EPSILON`; None if nothing is known,
-    or nothing is enough.
+    By bisection of its logarithm, from an ascending curve: from a 64th of its smallest
+    epsilon to `MOST_EPSILON`. None if the curve is empty, or nothing is enough.
     """
-
-    def enough(epsilon: float) -> bool:
-        excess = excess_at(epsilon)
-        return excess is not None and excess.mean <= target
-
-    epsilons = [epsilon for epsilon, _ in known]
+    epsilons = [epsilon for epsilon, _ in curve]
     if not epsilons:
         return None
-    tried = sorted(
-        {epsilons[0] / 2.0**_DOUBLINGS, *epsilons, max(MOST_EPSILON, epsilons[-1])}
-    )
-    place = next(
-        (place for place, epsilon in enumerate(tried) if enough(epsilon)), None
-    )
-    if place is None or place == 0:
-        return None if place is None else tried[0]
-    low, high = tried[place - 1 : place + 1]
-    for _ in range(math.ceil(_BISECTIONS + math.log2(math.log2(high / low)))):
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
+    smallest = epsilons[0] / 2.0**_DOUBLINGS
+    largest = max(MOST_EPSILON, epsilons[-1])
+    too_small = None
+    for enough in sorted({smallest, *epsilons, largest}):
+        if _is_enough(excess_at(enough), target):
+            break
+        too_small = enough
+    else:
+        return None
+    if too_small is None:
+        return enough
+    n_octaves = math.log2(enough / too_small)
+    n_bisections = math.ceil(_BISECTIONS + math.log2(n_octaves))
+    for _ in range(n_bisections):
+        middle = math.sqrt(too_small * enough)
+        if _is_enough(excess_at(middle), target):
+            enough = middle
+        else:
+            too_small = middle
+    return enough

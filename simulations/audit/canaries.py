@@ -97,7 +97,7 @@ class Canaries:
     @property
     def private_points(self) -> Array | None:
         """The server's points, where it alone holds them."""
-        return None if self.server_points is None else self.server_points.kept
+        return None if self.server_points is None else self.server_points.on_server
 
 
 def run_one_run_audit(

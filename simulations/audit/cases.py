@@ -89,7 +89,7 @@ class Case:
     @property
     def private_points(self) -> Array | None:
         """The server's points, where it alone holds them."""
-        return None if self.server_points is None else self.server_points.kept
+        return None if self.server_points is None else self.server_points.on_server
 
 
 @dataclass(frozen=True)
@@ -322,7 +322,7 @@ def _start(
     """The public start, where there is one already; else the middle of the box."""
     if not plan.is_final:
         return np.zeros((config.n_clusters, n_features))
-    points = None if server_points is None else server_points.kept
+    points = None if server_points is None else server_points.on_server
     return np.asarray(initial_state(plan, points).centroids)
 
 

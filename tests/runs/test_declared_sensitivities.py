@@ -73,7 +73,9 @@ def seen_of(case: Case, *, discovers: bool) -> tuple[Seen, ...]:
         else None
     )
     facts, public, kept = (
-        (None, None, None) if held is None else (held.facts, held.public, held.kept)
+        (None, None, None)
+        if held is None
+        else (held.facts, held.public, held.on_server)
     )
     plan = draft_plan(
         config,

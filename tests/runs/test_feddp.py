@@ -814,7 +814,7 @@ def test_a_client_with_many_more_rows_than_declared_moves_the_sum_by_its_bound_o
 
         with monkeypatch.context() as patch:
             patch.setattr("flwr_dpkmeans.sums.trust.trust_base.as_released", kept)
-            run_direct(plan, [*parts[:5], last], server_points=held.kept)
+            run_direct(plan, [*parts[:5], last], server_points=held.on_server)
         sums.append(seen[0])
     (block,) = plan.rounds[0].blocks
     change = (sums[1] - sums[0]).astype(np.float64)
@@ -1150,7 +1150,7 @@ def test_a_projection_onto_all_directions_gives_the_points_away_and_the_report_s
     )
     outer, weights, *_ = build_algorithm(plan).rounds
     state = outer.advance(
-        initial_state(plan, held.kept),
+        initial_state(plan, held.on_server),
         exact([np.diag([3.0, 2.0, 1.0])[np.triu_indices(3)]], outer.blocks),
     )
     sent = state.view(weights.reads).extras
@@ -1200,7 +1200,7 @@ def test_points_are_not_put_into_a_plan_where_the_server_reads() -> None:
                 server=FACTS,
                 public_points=PublicPoints.of(points),
             )
-    assert hold_points(config_of(trust="oblivious"), points).kept is None
+    assert hold_points(config_of(trust="oblivious"), points).on_server is None
 
 
 def test_direct_runs_refuse_what_they_cannot_run() -> None:

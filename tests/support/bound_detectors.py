@@ -93,7 +93,7 @@ def require_bounds(
         run_watched(
             plan,
             parts,
-            server_points=None if held is None else held.kept,
+            server_points=None if held is None else held.on_server,
             watch=seen.append,
         )
     except ProtocolError as error:
@@ -177,7 +177,7 @@ def require_nothing_of_nobody(algorithm: str, unit: str = "record") -> None:
     run_watched(
         plan,
         [one, other, one[:0]],
-        server_points=None if held is None else held.kept,
+        server_points=None if held is None else held.on_server,
         watch=seen.append,
     )
     for passed in seen:

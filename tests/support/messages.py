@@ -226,7 +226,7 @@ class ServerRun(Server):
             public_points=None if held is None else held.public,
         )
         super().__init__(
-            plan, node_ids=nodes, server_points=None if held is None else held.kept
+            plan, node_ids=nodes, server_points=None if held is None else held.on_server
         )
 
     def keys_messages(self) -> list[Message]:

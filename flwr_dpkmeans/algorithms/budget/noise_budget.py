@@ -32,12 +32,10 @@ def private_sums(
     """
     kind = getattr(public.options, "noise_kind", NoiseFamily.GAUSSIAN)
     allocated = allocate(public, [parts for parts, _ in rounds], kind)
-    return tuple(
-        [
-            replace(one, blocks=own, in_blocks=True)
-            for (_, one), own in zip(rounds, allocated, strict=True)
-        ]
-    )
+    with_noise = []
+    for (_, planned), blocks in zip(rounds, allocated, strict=True):
+        with_noise.append(replace(planned, blocks=blocks, in_blocks=True))
+    return tuple(with_noise)
 
 
 def allocate(
@@ -108,23 +106,19 @@ def divided(
     the multiplier `entire`.
     """
     total = sum(part.share for part in parts)
-    noise = [
-        (
-            NoiseShape.GAUSSIAN,
-            entire / math.sqrt(share * part.share / total),
-            part.entry_bound,
-        )
-        for part in parts
-    ]
-    return tuple(
-        Block(
+    blocks = []
+    for part in parts:
+        share_of_budget = share * part.share / total
+        block = Block(
             part.name,
             part.shape,
             part.sensitivity,
-            *own,
+            NoiseShape.GAUSSIAN,
+            entire / math.sqrt(share_of_budget),
+            part.entry_bound,
         )
-        for part, own in zip(parts, noise, strict=True)
-    )
+        blocks.append(block)
+    return tuple(blocks)
 
 
 def _block(

@@ -20,13 +20,12 @@ def require_bounded(
     domain: Box,
     std: float,
 ) -> None:
-    """Refuse to go on with columns that neither a histogram nor the domain says
-    anything of.
-    """
+    """Refuse columns that neither a histogram nor the domain says anything of."""
+    lower, upper = domain
     unbounded = [
-        one
-        for one in unheard
-        if max(abs(domain[0][one]), abs(domain[1][one])) >= WIDEST_DOMAIN
+        column
+        for column in unheard
+        if max(abs(lower[column]), abs(upper[column])) >= WIDEST_DOMAIN
     ]
     if not unbounded:
         return
@@ -48,15 +47,18 @@ def require_bounded(
 
 def require_within(
     plan: Plan,
-    found: Box,
+    bounds: Box,
     domain: Box,
 ) -> None:
     """Refuse to clip columns at the ends of a domain that nobody stated.
 
     The last bins hold what lies beyond, too.
     """
-    at_end = (np.array(found) == np.array(domain)) & (np.abs(domain) == WIDEST_DOMAIN)
-    if beyond := np.flatnonzero(at_end.any(axis=0)).tolist():
+    is_at_end = np.array(bounds) == np.array(domain)
+    is_widest = np.abs(domain) == WIDEST_DOMAIN
+    may_reach_beyond = (is_at_end & is_widest).any(axis=0)
+    beyond = np.flatnonzero(may_reach_beyond).tolist()
+    if beyond:
         columns = column_names(beyond, plan.settings.feature_names)
         raise PlanError(
             f"the private histograms found values of {columns} near {WIDEST_DOMAIN:.3g}"

@@ -51,11 +51,9 @@ class OnServerPoints(KMeansTask):
         """The rounds with their noise, from a state without centroids."""
 
         def initial_state(seed: int, server_points: Array | None = None, /) -> State:
-            relative = (
-                None
-                if server_points is None
-                else server_points - np.asarray(facts.centre)
-            )
+            relative = None
+            if server_points is not None:
+                relative = server_points - np.asarray(facts.centre)
             start = np.zeros((self.n_clusters, public.n_features))
             state = seeded_state(start, seed, relative)
             return with_mean_beyond(state, relative, facts)
@@ -68,43 +66,37 @@ class OnServerPoints(KMeansTask):
         state: State,
         names: Sequence[str],
     ) -> tuple[str, ...]:
-        """Say so besides where most rows end at the border of the server's ball, and
-        most of its own points do not.
+        """Say so besides where rows are unlike the server's points.
+
+        Most rows end at the border of the server's ball then, and most of its own
+        points do not.
         """
-        found, facts, counts = (
-            super().doubts(plan, state, names),
-            plan.server,
-            state.counts,
-        )
-        (std, of_rows), own = kmeans_task.counts_std(plan), vars(self.options)
-        clear = counts > COUNT_DEVIATIONS * std
-        if (
-            facts is None
-            or not (facts.n_points and of_rows and clear.any())
-            or own.get("reduce_diameter")
-        ):
-            return found
+        doubts = super().doubts(plan, state, names)
+        facts, counts = plan.server, state.counts
+        options = vars(self.options)
+        std, is_of_rows = kmeans_task.counts_std(plan)
+        is_clear = counts > COUNT_DEVIATIONS * std
+        if facts is None or options.get("reduce_diameter"):
+            return doubts
+        if not (facts.n_points and is_of_rows and is_clear.any()):
+            return doubts
         border = _BORDER * facts.data_radius
-        beyond = (
-            np.square(state.centroids - np.asarray(facts.centre)).sum(axis=1)
-            > border**2
-        )
-        part = float(
-            counts[beyond & clear].sum() / max(counts.sum(), counts[clear].sum())
-        )
+        offsets = state.centroids - np.asarray(facts.centre)
+        is_at_border = np.square(offsets).sum(axis=1) > border**2
+        n_rows = max(counts.sum(), counts[is_clear].sum())
+        part = float(counts[is_at_border & is_clear].sum() / n_rows)
+        if part <= _MOST_AT_BORDER:
+            return doubts
         # Half of the server's points are longer than the root of that bound, unless it,
         # or what cuts it off, was given.
-        free = own.get("data_radius") is own.get("outer_product_bound") is None
-        likes = (
-            free
+        follows_from_points = (
+            options.get("data_radius") is None
+            and options.get("outer_product_bound") is None
             and plan.settings.unit is PrivacyUnit.RECORD
-            and facts.outer_product_bound >= border**2
         )
-        return (
-            found
-            if likes or part <= _MOST_AT_BORDER
-            else (*found, report_sentence("unlike_server", part=part))
-        )
+        if follows_from_points and facts.outer_product_bound >= border**2:
+            return doubts
+        return (*doubts, report_sentence("unlike_server", part=part))
 
     def counted_rows(self, state: State) -> CountedRows | None:
         """As others, but where no Lloyd round follows the first centroids.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum
 from flwr_dpkmeans.algorithms.feddp.separation import SPACING, connecting_distance
@@ -33,8 +33,9 @@ def parting_round(
     facts: ServerFacts,
     share: float,
 ) -> PlannedSum:
-    """How many rows each of the server's points is nearest to, in the space of the
-    data; then the parts.
+    """Count the rows that each server point is nearest to; then find the parts.
+
+    Distances are those in the space of the data.
     """
     if facts.n_points > _MOST_POINTS:
         raise ConfigurationError(
@@ -69,13 +70,15 @@ def parting_round(
 
         points = state[SERVER_POINTS]
         near = cdist(points, points) < distance
-        kept = (near.sum(axis=1) >= crowd) | (
-            near @ released["weights"][: len(points)] >= least
-        )
-        if kept.sum() < config.n_clusters:
-            kept[:] = True
-        points = points[kept]
-        _, parts = connected_components(near[np.ix_(kept, kept)], directed=False)
+        weights = released["weights"][: len(points)]
+        has_points_around = near.sum(axis=1) >= crowd
+        has_rows_around = near @ weights >= least
+        stays = has_points_around | has_rows_around
+        if stays.sum() < config.n_clusters:
+            stays[:] = True
+        points = points[stays]
+        near = near[np.ix_(stays, stays)]
+        _, parts = connected_components(near, directed=False)
         shifts, zoom = _brought_nearer(
             points,
             parts,
@@ -112,7 +115,7 @@ def parting_round(
 
 def _brought_nearer(
     points: Array,
-    parts: Any,
+    parts: NDArray[np.int32],
     distance: float,
     radius: float,
 ) -> tuple[Array, float]:
@@ -127,19 +130,26 @@ def _brought_nearer(
     from scipy.spatial.distance import cdist
 
     none = np.zeros_like(points), 1.0
-    groups = [points[parts == part] for part in range(int(parts.max()) + 1)]
-    if len(groups) < 2:
+    n_parts = int(parts.max()) + 1
+    if n_parts < 2:
         return none
-    widest = max(
-        [distance, 1.0 / GRID, *[float(cdist(one, one).max()) for one in groups]]
-    )
-    places = np.zeros((len(groups), points.shape[1]))
-    places[:, 0] = SPACING * widest * (np.arange(len(groups)) - 0.5 * (len(groups) - 1))
-    shifts = round_to_grid((places - np.stack([one[0] for one in groups]))[parts])
+    groups = [points[parts == part] for part in range(n_parts)]
+    diameters = [float(cdist(group, group).max()) for group in groups]
+    widest = max([distance, 1.0 / GRID, *diameters])
+    # The parts' first points come to lie on one line, evenly.
+    steps = np.arange(n_parts) - 0.5 * (n_parts - 1)
+    targets = np.zeros((n_parts, points.shape[1]))
+    targets[:, 0] = SPACING * widest * steps
+    first_points = np.stack([group[0] for group in groups])
+    by_part = targets - first_points
+    shifts = round_to_grid(by_part[parts])
     # Rows lie around the points, too.
-    reach = float(np.linalg.norm(points + shifts, axis=1).max()) + distance
+    lengths = np.linalg.norm(points + shifts, axis=1)
+    reach = float(lengths.max()) + distance
     zoom = 2.0 ** math.floor(math.log2(max(radius / reach, 1.0)))
-    return (shifts, min(zoom, _LARGEST_ZOOM)) if zoom > 1.0 else none
+    if zoom <= 1.0:
+        return none
+    return shifts, min(zoom, _LARGEST_ZOOM)
 
 
 def admits_moved(
@@ -147,8 +157,9 @@ def admits_moved(
     facts: ServerFacts,
     n_features: int,
 ) -> bool:
-    """Whether what a server sent of the parts has the plan's shapes and keeps all sums
-    exact.
+    """Whether what a server sent of the parts has the plan's shapes.
+
+    And whether all sums stay exact with it.
     """
     parts, shifts, zoom = (state.arrays[name] for name in MOVED)
     if not (

@@ -77,7 +77,7 @@ def centers_round(
         labels_of,
         as_means=True,
     )
-    own = with_parts(
+    reads_and_admits = with_parts(
         public,
         facts,
         (PROJECTION, PROJECTED_CENTERS),
@@ -89,7 +89,7 @@ def centers_round(
         statistic,
         advance,
         facts.data_radius,
-        *own,
+        *reads_and_admits,
     )
 
 
@@ -143,7 +143,7 @@ def lloyd_rounds(
             shares,
             labels_of,
         )
-        own = with_parts(
+        reads_and_admits = with_parts(
             public,
             facts,
             (),
@@ -155,7 +155,7 @@ def lloyd_rounds(
             statistic,
             advance,
             facts.data_radius,
-            *own,
+            *reads_and_admits,
         )
 
     return [

@@ -147,18 +147,20 @@ def new_centroids(
 ) -> tuple[Array, Array]:
     """Quotients of released sums and counts.
 
-    a cluster whose count is lost in its noise keeps the centroid it had.
+    A cluster whose count is lost in its noise keeps the centroid it had.
     """
-    k, (summed, counted) = len(state.centroids), released.blocks
-    sums, counts = released[summed.name][:k], released[counted.name][:k]
-    least = min(1.0, counted.sensitivity.bound) + counted.noise_scale * noise_factor
-    found = counts > least
-    means = sums / np.where(found, counts, 1.0)[:, None]
+    k = len(state.centroids)
+    summed, counted = released.blocks
+    sums = released[summed.name][:k]
+    counts = released[counted.name][:k]
+    one_row = min(1.0, counted.sensitivity.bound)
+    is_clear = counts > one_row + counted.noise_scale * noise_factor
+    divisors = np.where(is_clear, counts, 1.0)
+    means = sums / divisors[:, None]
     # The means of clipped rows lie in the ball, so noise that leaves it is cut off.
-    inside = moved_back(clip_rows(round_to_grid(means), facts.data_radius), state)
-    centroids = np.where(
-        found[:, None], truncate(inside + np.asarray(facts.centre)), state.centroids
-    )
+    clipped = clip_rows(round_to_grid(means), facts.data_radius)
+    in_box = truncate(moved_back(clipped, state) + np.asarray(facts.centre))
+    centroids = np.where(is_clear[:, None], in_box, state.centroids)
     return round_to_grid(centroids), counts
 
 

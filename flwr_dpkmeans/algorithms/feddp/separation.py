@@ -1,4 +1,4 @@
-"""Whether clusters are as far apart as the paper's theory asks (FedDP-KMeans, appendix)."""
+"""Whether clusters are as far apart as FedDP-KMeans' theory asks (its appendix)."""
 
 from __future__ import annotations
 
@@ -48,33 +48,36 @@ def separation_cautions(plan: Plan) -> tuple[str, ...]:
     """What the plan's public numbers say against these steps, and against centroids of
     the clearest rows alone.
     """
-    config, facts, said = plan.config, plan.server, []
+    config, facts = plan.config, plan.server
+    cautions = []
     if facts is not None and plan.n_features is not None and config.reduce_diameter:
         distance = connecting_distance(config, plan.n_features)
         if SPACING * distance > facts.data_radius:
-            said.append(
+            cautions.append(
                 f"reduce_diameter puts parts {SPACING * distance:.3g} apart (in the"
                 f" box; server points nearer than {distance:.3g} are one part), but"
                 f" rows are clipped to {facts.data_radius:.3g} anyway: it changes"
                 " nothing and costs a quarter of the start's budget; leave it out."
             )
-    halving = [one for one in plan.rounds if one.name.startswith("simplify-")]
+    halving = [
+        planned for planned in plan.rounds if planned.name.startswith("simplify-")
+    ]
     if halving:
         noise = plan.released_std(halving[0], halving[0].blocks[0])
         if noise > least_rows(config):
-            said.append(
+            cautions.append(
                 f"simplify_server_data asks {len(halving)} times, each with noise of"
                 f" {noise:.3g} rows, whether a server point stands for over"
                 f" {least_rows(config):.3g}: noise decides; leave it out, or raise"
                 " epsilon."
             )
     if config.margin != 1.0:
-        said.append(
+        cautions.append(
             f"margin is {config.margin:g}: the first centroids are of the rows that are"
             " clear by that much, perhaps next to none, and where that was so Lloyd"
             " rounds did not mend it; give margin=1."
         )
-    return tuple(said)
+    return tuple(cautions)
 
 
 def connecting_distance(config: RunConfig, n_features: int) -> float:

@@ -137,7 +137,7 @@ def weights_round(
             moved.bound,
         )
     ]
-    own = with_parts(
+    reads_and_admits = with_parts(
         public,
         facts,
         (PROJECTION, PROJECTED_POINTS),
@@ -149,7 +149,7 @@ def weights_round(
         statistic,
         advance,
         facts.data_radius,
-        *own,
+        *reads_and_admits,
     )
 
 
@@ -167,18 +167,14 @@ def clustered(
     """
     k, n_init = config.n_clusters, config.n_init
     if not config.choose_n_clusters:
-        return (
-            round_to_grid(
-                weighted_kmeans(
-                    points,
-                    weights,
-                    k,
-                    n_init=n_init,
-                    seed=seed,
-                )[0]
-            ),
-            {},
+        centers, _ = weighted_kmeans(
+            points,
+            weights,
+            k,
+            n_init=n_init,
+            seed=seed,
         )
+        return round_to_grid(centers), {}
     if not np.any(weights > 0.0):
         # Noise has left nothing to choose from, which a curve of zeros says: see
         # `KMeansTask.doubts`.
@@ -190,17 +186,17 @@ def clustered(
             seed=seed,
         )
         return round_to_grid(center), {COST_CURVE: np.zeros(k)}
-    costs, found = cost_curve(
+    costs, centers_by_k = cost_curve(
         points,
         weights,
         k,
         n_init=n_init,
         seed=seed,
     )
-    chosen = elbow(
-        costs, n_features=n_features, n_points=int(np.count_nonzero(weights))
-    )
-    return round_to_grid(found[chosen - 1]), {COST_CURVE: round_to_grid(costs)}
+    n_points = int(np.count_nonzero(weights))
+    chosen = elbow(costs, n_features=n_features, n_points=n_points)
+    centers = centers_by_k[chosen - 1]
+    return round_to_grid(centers), {COST_CURVE: round_to_grid(costs)}
 
 
 def _without_noise_weights(weights: Array, threshold: float) -> Array:

@@ -32,7 +32,7 @@ class OnAbsoluteSums(Packed):
         sums_multiplier: float,
         counts_multiplier: float,
     ) -> Algorithm:
-        """All rounds: sums (k, d) and counts (k,) with the noise of these multipliers."""
+        """All rounds: sums (k, d) and counts (k,), with noise by these multipliers."""
         k, d = self.n_clusters, public.n_features
         norm, bound, because = (
             Norm.L2,

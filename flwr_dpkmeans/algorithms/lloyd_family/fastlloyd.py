@@ -144,7 +144,7 @@ class FastLloydTask(Packed):
         sqrt(T) on counts (equations 8, 9).
         """
         sums_multiplier, counts_multiplier = (
-            one * math.sqrt(n_iterations) for one in multipliers
+            multiplier * math.sqrt(n_iterations) for multiplier in multipliers
         )
         n_features = public.n_features
         moved = self.sums_sensitivity(radius, n_features)

@@ -237,11 +237,11 @@ class Packed(KMeansTask):
             # A little more than due, so that rounding costs nothing; equal parts are 1,
             # exactly.
             factor = 1.0 if part == 1.0 else (1.0 + 1e-12) * part**-power
-            own = [
+            blocks = [
                 replace(block, noise_multiplier=block.noise_multiplier * factor)
                 for block in planned.blocks
             ]
-            return replace(planned, blocks=tuple(own))
+            return replace(planned, blocks=tuple(blocks))
 
         return Algorithm(
             self.name, tuple(map(with_part, rounds, parts)), self.packed_state(public)

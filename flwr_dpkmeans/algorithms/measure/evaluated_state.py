@@ -45,8 +45,10 @@ def result_extras(config: RunConfig) -> tuple[str, ...]:
 
 def admits_evaluation(config: RunConfig, state: State) -> bool:
     """Whether the extras of a server's result are an evaluation of the plan's shape."""
-    arrays = [(name, state.arrays.get(name)) for name in EVALUATION_ARRAYS]
-    return all(
-        one is not None and one.shape == shape_of(config, name) and grid.is_on_grid(one)
-        for name, one in arrays
-    )
+    for name in EVALUATION_ARRAYS:
+        array = state.arrays.get(name)
+        if array is None or array.shape != shape_of(config, name):
+            return False
+        if not grid.is_on_grid(array):
+            return False
+    return True

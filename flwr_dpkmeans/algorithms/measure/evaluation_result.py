@@ -192,18 +192,22 @@ def _units(
     cell_noise: float,
     n_clients: int,
 ) -> tuple[Measured, str]:
-    """What to divide by: the known number of units, or the table's own total if that
-    says something else.
+    """What to divide by: the stated number of units, or the table's own total.
+
+    The total if it says something else.
     """
     total = Measured(max(1.0, float(cells.sum())), cell_noise * math.sqrt(cells.size))
-    known = _known_units(plan, n_clients)
-    if known is None or plan.settings.evaluation is EvaluationKind.EXACT:
+    stated = _stated_units(plan, n_clients)
+    if stated is None or plan.settings.evaluation is EvaluationKind.EXACT:
         return total, "released"
-    far = abs(known.value - total.value) > _FAR * math.hypot(known.noise, total.noise)
-    return (total, "released") if far or total.noise < known.noise else (known, "known")
+    difference = abs(stated.value - total.value)
+    is_far = difference > _FAR * math.hypot(stated.noise, total.noise)
+    if is_far or total.noise < stated.noise:
+        return total, "released"
+    return stated, "known"
 
 
-def _known_units(plan: Plan, n_clients: int) -> Measured | None:
+def _stated_units(plan: Plan, n_clients: int) -> Measured | None:
     """N as declared or counted privately, if nobody has left.
 
     At client level the clients that take part on average.

@@ -108,14 +108,14 @@ def evaluation_blocks(config: RunConfig, multiplier: float) -> tuple[Block, ...]
             because,
             nonnegative=True,
         )
-        own = 0.0 if exact else multiplier / math.sqrt(part)
+        block_multiplier = 0.0 if exact else multiplier / math.sqrt(part)
         blocks.append(
             Block(
                 name,
                 shape_of(config, name),
                 moved,
                 noise,
-                own,
+                block_multiplier,
                 1.0,
             )
         )

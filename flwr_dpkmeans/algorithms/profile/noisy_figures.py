@@ -35,7 +35,7 @@ class NoisyCells:
 
     @property
     def at_least_noise(self) -> Array:
-        """The values, or their noise where that is larger: what may be divided by."""
+        """What may be divided by: the values, or their noise where that is larger."""
         return np.maximum(self.values, self.std)
 
     @property
@@ -74,23 +74,25 @@ class ReleasedProfile:
         """Read the released arrays and their noise off a plan and a state."""
         # Where the run chose k, other rows hold noise alone.
         k = len(state.centroids)
-        std = {
+        deviations = {
             block.name: plan.released_std(planned, block) for block in planned.blocks
         }
         # The sum over clusters has the noise of all of them.
-        factors = np.sqrt(np.array([k, *[1] * k]))[:, None]
+        n_summed = np.ones((1 + k, 1))
+        n_summed[0] = k
+        factors = np.sqrt(n_summed)
         arrays = list[NoisyCells]()
         for name in PROFILE_ARRAYS:
-            by_cluster = (
-                state[name][:k].reshape(k, -1) if name in std else np.zeros((k, 0))
-            )
-            values = np.vstack([by_cluster.sum(axis=0), by_cluster])
-            arrays.append(
-                NoisyCells(
-                    values, np.broadcast_to(std.get(name, 0.0) * factors, values.shape)
-                )
-            )
-        return cls(ProfileLayout.of(plan.settings), *arrays)
+            by_cluster = np.zeros((k, 0))
+            if name in deviations:
+                by_cluster = state[name][:k].reshape(k, -1)
+            of_all = by_cluster.sum(axis=0)
+            values = np.vstack([of_all, by_cluster])
+            deviation = deviations.get(name, 0.0) * factors
+            cells = NoisyCells(values, np.broadcast_to(deviation, values.shape))
+            arrays.append(cells)
+        layout = ProfileLayout.of(plan.settings)
+        return cls(layout, *arrays)
 
     @property
     def present(self) -> NoisyCells:
@@ -98,68 +100,87 @@ class ReleasedProfile:
 
         All of the rows' where its gaps are not counted.
         """
-        values = np.repeat(self.counts.values, self.layout.n_columns, axis=1)
-        std = np.repeat(self.counts.std, self.layout.n_columns, axis=1)
+        counts = self.counts
+        halves = self.halves
+        n_columns = self.layout.n_columns
+        values = np.repeat(counts.values, n_columns, axis=1)
+        std = np.repeat(counts.std, n_columns, axis=1)
+        n_rows = counts.values[:, 0]
+        rows_noise = counts.std[:, 0]
+        half_of_rows = n_rows / 2.0
+        half_of_noise = rows_noise / 2.0
         for gap, column in self.layout.profiled_gaps:
-            values[:, column] = (
-                self.halves.values[:, gap] + self.counts.values[:, 0] / 2.0
-            )
-            std[:, column] = np.hypot(
-                self.halves.std[:, gap], self.counts.std[:, 0] / 2.0
-            )
+            values[:, column] = halves.values[:, gap] + half_of_rows
+            std[:, column] = np.hypot(halves.std[:, gap], half_of_noise)
         return NoisyCells(values, std)
 
     def estimates(self, schema: Schema) -> list[Estimates]:
-        """Means, then spreads of numbers, then shares, then which shares of cells are
-        missing.
-        """
+        """Means and spreads of numbers, then shares, then what is missing of cells."""
         return [*self._moments(schema), self._shares(), self._missing()]
 
     def _moments(self, schema: Schema) -> list[Estimates]:
         n = self.layout.n_numbers
-        present = self.present.columns(np.arange(n))
+        numbers = np.arange(n)
+        present = self.present.columns(numbers)
         cells = present.at_least_noise
-        mean, square = self.sums.values / cells, self.squares.values / cells
-        of_mean = np.hypot(self.sums.std, mean * present.std) / cells
+        mean = self.sums.values / cells
+        square = self.squares.values / cells
+        # Deviations of the noise in means, variances and spreads.
+        mean_of_counts = mean * present.std
+        of_sums = np.hypot(self.sums.std, mean_of_counts)
+        of_mean = of_sums / cells
         # Of a variance at most: had it been 0, so that no luck of the noise makes it
         # look clear.
-        of_square = np.hypot(self.squares.std, 2.0 * mean * self.sums.std)
-        of_variance = np.hypot(of_square, (mean**2 + 0.5) * present.std) / cells
+        square_of_mean = 2.0 * mean * self.sums.std
+        of_square = np.hypot(self.squares.std, square_of_mean)
+        square_of_counts = (mean**2 + 0.5) * present.std
+        of_sums = np.hypot(of_square, square_of_counts)
+        of_variance = of_sums / cells
         # The square of a noisy mean is too large by the variance of its noise.
         variance = square + 0.5 - mean**2 + of_mean**2
-        of_spread = of_variance / (2.0 * np.sqrt(np.maximum(variance, of_variance)))
-        low, high = (
-            np.array([column.range for column in schema.profiled[:n]]).reshape(n, 2).T
-        )
-        half = (high - low) / 2.0
+        at_least_noise = np.maximum(variance, of_variance)
+        spread = np.sqrt(at_least_noise)
+        twice_spread = 2.0 * spread
+        of_spread = of_variance / twice_spread
+        columns = schema.profiled[:n]
+        ranges = [column.range for column in columns]
+        low, high = np.array(ranges).reshape(n, 2).T
+        width = high - low
+        half = width / 2.0
         sized = present.is_clear & self.counts.is_clear
-        means = low + half * (1.0 + np.clip(mean, -1.0, 1.0))
-        spreads = half * np.sqrt(np.clip(variance, 0.0, 1.0))
-        mean_is_clear = sized & (COUNT_DEVIATIONS * of_mean < 1.0)
-        spread_is_clear = sized & (variance > COUNT_DEVIATIONS * of_variance)
-        return [
-            (means, half * of_mean, mean_is_clear),
-            (spreads, half * of_spread, spread_is_clear),
-        ]
+        mean_in_box = np.clip(mean, -1.0, 1.0)
+        variance_in_box = np.clip(variance, 0.0, 1.0)
+        mean_in_units = low + half * (1.0 + mean_in_box)
+        spread_in_units = half * np.sqrt(variance_in_box)
+        mean_is_clear = COUNT_DEVIATIONS * of_mean < 1.0
+        spread_is_clear = variance > COUNT_DEVIATIONS * of_variance
+        means = (mean_in_units, half * of_mean, sized & mean_is_clear)
+        spreads = (spread_in_units, half * of_spread, sized & spread_is_clear)
+        return [means, spreads]
 
     def _shares(self) -> Estimates:
         present = self.present.columns(self.layout.column_of_cells)
-        share = self.cells.values / present.at_least_noise
-        deviation = (
-            np.hypot(self.cells.std, share * present.std) / present.at_least_noise
-        )
-        is_flag = np.arange(share.shape[1]) < self.layout.n_flags
-        share = np.clip(share + np.where(is_flag, 0.5, 0.0), 0.0, 1.0)
+        cells = present.at_least_noise
+        share = self.cells.values / cells
+        share_of_counts = share * present.std
+        of_sums = np.hypot(self.cells.std, share_of_counts)
+        deviation = of_sums / cells
+        n_shares = share.shape[1]
+        is_flag = np.arange(n_shares) < self.layout.n_flags
+        # Flags were summed less one half.
+        taken_off = np.where(is_flag, 0.5, 0.0)
+        share = np.clip(share + taken_off, 0.0, 1.0)
         sized = present.is_clear & self.counts.is_clear
-        return share, deviation, sized & (share > COUNT_DEVIATIONS * deviation)
+        is_clear = share > COUNT_DEVIATIONS * deviation
+        return share, deviation, sized & is_clear
 
     def _missing(self) -> Estimates:
-        rows = self.counts.at_least_noise
+        counts = self.counts
+        rows = counts.at_least_noise
         above_half = self.halves.values / rows
-        deviation = np.hypot(self.halves.std, above_half * self.counts.std) / rows
+        of_counts = above_half * counts.std
+        of_sums = np.hypot(self.halves.std, of_counts)
+        deviation = of_sums / rows
         missing = np.clip(0.5 - above_half, 0.0, 1.0)
-        return (
-            missing,
-            deviation,
-            self.counts.is_clear & (missing > COUNT_DEVIATIONS * deviation),
-        )
+        is_clear = missing > COUNT_DEVIATIONS * deviation
+        return missing, deviation, counts.is_clear & is_clear

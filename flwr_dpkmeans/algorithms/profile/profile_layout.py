@@ -36,7 +36,10 @@ class ProfileLayout:
     @classmethod
     def of(cls, settings: Settings) -> ProfileLayout:
         """Read the layout off a run's settings."""
-        n_numbers, n_flags, *values = settings.profile_widths or (0, 0)
+        widths = settings.profile_widths
+        if not widths:
+            widths = (0, 0)
+        n_numbers, n_flags, *values = widths
         return cls(
             n_numbers,
             n_flags,
@@ -58,7 +61,9 @@ class ProfileLayout:
     def column_of_cells(self) -> Indices:
         """For each column of `CELLS`, which of the profiled columns it is of."""
         flags = self.n_numbers + np.arange(self.n_flags)
-        return np.concatenate([flags, self.n_numbers + self.n_flags + self.category_of])
+        first_category = self.n_numbers + self.n_flags
+        categories = first_category + self.category_of
+        return np.concatenate([flags, categories])
 
     @property
     def profiled_gaps(self) -> list[tuple[int, int]]:
@@ -74,28 +79,27 @@ class ProfileLayout:
         Of the columns whose gaps are counted, and of the profiled ones.
         """
         # By its sign alone: no row counts as more than there or missing.
-        counted = (block[:, block.shape[1] - len(self.gaps) :] > 0.0).astype(np.float64)
-        profiled = np.ones((len(block), self.n_columns))
+        n_rows, width = block.shape
+        first_gap = width - len(self.gaps)
+        is_present = block[:, first_gap:] > 0.0
+        counted = is_present.astype(np.float64)
+        profiled = np.ones((n_rows, self.n_columns))
         for gap, column in self.profiled_gaps:
             profiled[:, column] = counted[:, gap]
         return counted, profiled
 
     def cells(self, block: Array) -> Array:
-        """Each row's flags less one half, and its shares of a category's values, which
-        add up to at most 1.
+        """Each row's flags less one half, and its shares of a category's values.
+
+        A row's shares of one category add up to at most 1.
         """
-        first, last = (
-            self.n_numbers + self.n_flags,
-            self.n_numbers + self.n_flags + sum(self.values),
-        )
-        flags, shares = (
-            block[:, self.n_numbers : first] / 2.0,
-            (block[:, first:last] + 1.0) / 2.0,
-        )
+        first_value = self.n_numbers + self.n_flags
+        end = first_value + sum(self.values)
+        flags = block[:, self.n_numbers : first_value] / 2.0
+        shares = (block[:, first_value:end] + 1.0) / 2.0
         category = self.category_of
-        totals = label_sums.sum_by_label(
-            shares.T, category.astype(np.int32), len(self.values)
-        ).T
-        return grid.toward_zero(
-            np.hstack([flags, shares / np.maximum(1.0, totals)[:, category]])
-        )
+        labels = category.astype(np.int32)
+        totals = label_sums.sum_by_label(shares.T, labels, len(self.values)).T
+        divisors = np.maximum(1.0, totals)
+        shares = shares / divisors[:, category]
+        return grid.toward_zero(np.hstack([flags, shares]))

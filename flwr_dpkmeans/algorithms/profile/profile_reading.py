@@ -30,9 +30,9 @@ def profile_cautions(plan: Plan, units: float) -> tuple[str, ...]:
     """
     std = max(
         [
-            plan.released_std(one, one.blocks[0])
-            for one in plan.rounds
-            if one.name == PROFILE_ROUND
+            plan.released_std(planned, planned.blocks[0])
+            for planned in plan.rounds
+            if planned.name == PROFILE_ROUND
         ],
         default=0.0,
     )
@@ -96,7 +96,7 @@ def read_profile(
 
     Empty if the run released no profile.
     """
-    rounds = [one for one in plan.rounds if one.name == PROFILE_ROUND]
+    rounds = [planned for planned in plan.rounds if planned.name == PROFILE_ROUND]
     if schema is None or not rounds or COUNTS not in state.arrays:
         return ()
     names = _figure_names(schema)

@@ -44,8 +44,8 @@ def profile_blocks(config: RunConfig, multiplier: float) -> tuple[Block, ...]:
     k, settings = config.n_clusters, config.settings
     n, n_flags, *values = settings.profile_widths or (0, 0)
     parts = [
-        replace(one, share=1.0 if one.name == COUNTS else 2.0 * n)
-        for one in moment_parts(k, n)
+        replace(part, share=1.0 if part.name == COUNTS else 2.0 * n)
+        for part in moment_parts(k, n)
     ]
     if n_flags or values:
         because = (
@@ -97,14 +97,16 @@ def profile_blocks(config: RunConfig, multiplier: float) -> tuple[Block, ...]:
         " most this norm (profile)"
     )
     return tuple(
-        replace(one, sensitivity=replace(one.sensitivity, unit=unit, because=because))
-        for one in blocks
+        replace(
+            block, sensitivity=replace(block.sensitivity, unit=unit, because=because)
+        )
+        for block in blocks
     )
 
 
 def profile_shapes(config: RunConfig) -> Mapping[str, tuple[int, ...]]:
     """Shapes of the extras that a profile leaves in the state, by name."""
-    return {one.name: one.shape for one in profile_blocks(config, 1.0)}
+    return {block.name: block.shape for block in profile_blocks(config, 1.0)}
 
 
 def profile_round(public: PublicFacts) -> PrivateSum:
@@ -114,13 +116,13 @@ def profile_round(public: PublicFacts) -> PrivateSum:
     """
     config, by_client = public.config, public.settings.unit is PrivacyUnit.CLIENT
     layout = ProfileLayout.of(config.settings)
-    names = [one.name for one in public.profile]
+    names = [block.name for block in public.profile]
 
     def statistic(points: Array, state: State) -> Sequence[Array]:
         def summed(rows: slice) -> Sequence[Array]:
-            own, beside = np.split(points[rows], [public.n_features], axis=1)
+            coordinates, beside = np.split(points[rows], [public.n_features], axis=1)
             groups = np.minimum(
-                assignment.nearest_centroids(own, state.centroids)[0],
+                assignment.nearest_centroids(coordinates, state.centroids)[0],
                 config.n_clusters - 1,
             )
             block = grid.round_to_grid(np.clip(beside, -1.0, 1.0))
@@ -143,13 +145,15 @@ def profile_round(public: PublicFacts) -> PrivateSum:
         arrays = sum_over_blocks(summed, len(points), points.shape[1])
         # Rounding toward zero keeps a mean within the bound.
         return (
-            [grid.toward_zero(one / max(1, len(points))) for one in arrays]
+            [grid.toward_zero(array / max(1, len(points))) for array in arrays]
             if by_client
             else arrays
         )
 
     def advance(state: State, released: ReleasedSum) -> State:
-        return state.changed(**{one.name: released[one.name] for one in public.profile})
+        return state.changed(
+            **{block.name: released[block.name] for block in public.profile}
+        )
 
     return PrivateSum(
         PROFILE_ROUND,

@@ -54,16 +54,20 @@ def first_centroids(
         seed_of(state),
         n_features=setting.n_features,
     )
-    is_sure = setting.public.n_units >= _SURE * LEAST_CLUSTER * setting.n_clusters
+    n_rows_of_sure = _SURE * LEAST_CLUSTER * setting.n_clusters
     # The server's own points may be centers, and a choice of k has seen all weights.
-    doubts = (
-        is_sure and not config.choose_n_clusters and SERVER_POINTS not in state.arrays
+    doubts_lone = (
+        setting.public.n_units >= n_rows_of_sure
+        and not config.choose_n_clusters
+        and SERVER_POINTS not in state.arrays
     )
-    for _ in range(_LONE_ROUNDS if doubts else 0):
-        kept = without_lone_rows(weights, nearest_centroids(proxies, centers)[0])
-        if np.array_equal(kept, weights):
+    n_rounds = _LONE_ROUNDS if doubts_lone else 0
+    for _ in range(n_rounds):
+        labels, _ = nearest_centroids(proxies, centers)
+        without_lone = without_lone_rows(weights, labels)
+        if np.array_equal(without_lone, weights):
             break
-        weights = kept
+        weights = without_lone
         centers, extras = clustered(
             config,
             proxies,
@@ -90,7 +94,7 @@ def with_first_centroids(
     radius = min(
         setting.options.cluster_clip * setting.plan.widening * side, setting.farthest
     )
-    kept = state.view(
+    carried = state.view(
         state.arrays.keys()
         - {
             PROXIES,
@@ -103,7 +107,7 @@ def with_first_centroids(
             DISTANCES,
         }
     )
-    return kept.changed(
+    return carried.changed(
         centroids=centroids,
         counts=np.zeros(len(centroids)),
         **{RADIUS: as_length(np.full(setting.n_radii, radius))},

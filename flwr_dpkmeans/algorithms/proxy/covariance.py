@@ -27,44 +27,52 @@ from flwr_dpkmeans.sums.round import Array, PrivateSum, State
 def covariance_round(setting: Setting) -> PlannedSum:
     """Release the data's shape, and spread the first proxies (or centroids) over it."""
     parts = setting.parts("covariance")
-    d, n, factor = setting.n_features, setting.public.n_units, setting.options.clip
+    d = setting.n_features
+    n_units = setting.public.n_units
+    factor = setting.options.clip
 
     def summed(points: Array, state: State) -> Sequence[Array]:
-        centre, clip = state[CENTRE], factor * length_of(state, SPREAD)
-        return [
-            outer_products.outer_product_sums(
-                points, lambda rows: unit_residuals(rows - centre, clip)
-            )
-        ]
+        centre = state[CENTRE]
+        clip = factor * length_of(state, SPREAD)
+
+        def residuals(rows: Array) -> Array:
+            return unit_residuals(rows - centre, clip)
+
+        return [outer_products.outer_product_sums(points, residuals)]
 
     def statistic(points: Array, state: State) -> Sequence[Array]:
         triangle = triangle_of(*summed(points, state))
-        return (
-            setting.sent([triangle], len(points), parts)
-            if setting.per_client
-            else [round_to_grid(triangle)]
-        )
+        if setting.per_client:
+            return setting.sent([triangle], len(points), parts)
+        return [round_to_grid(triangle)]
 
     def advance(state: State, released: ReleasedSum) -> State:
-        spread, noise = length_of(state, SPREAD), setting.noise(released.blocks[0]) / n
+        spread = length_of(state, SPREAD)
         clip = factor * spread
-        matrix = symmetric_from_triangle(released["unit_outer_product"], d) / n
+        block = released.blocks[0]
+        noise = setting.noise(block) / n_units
+        triangle = released["unit_outer_product"]
+        matrix = symmetric_from_triangle(triangle, d) / n_units
         if SERVER_POINTS in state.arrays:
-            rows = unit_residuals(state[SERVER_POINTS] - state[CENTRE], clip)
+            points = state[SERVER_POINTS]
+            rows = unit_residuals(points - state[CENTRE], clip)
             matrix, noise = shrink_to_server(matrix, rows, noise)
-        found = ellipsoid_of(matrix * clip**2, noise * clip**2, spread**2 / d)
-        start = first_proxies if setting.plan.n_passes else without_proxies
-        return start(setting, state.changed(**{SPREAD: as_length(found.spread)}), found)
+        axis_variance = spread**2 / d
+        area = clip**2
+        ellipsoid = ellipsoid_of(matrix * area, noise * area, axis_variance)
+        after = state.changed(**{SPREAD: as_length(ellipsoid.spread)})
+        if setting.plan.n_passes:
+            return first_proxies(setting, after, ellipsoid)
+        return without_proxies(setting, after, ellipsoid)
 
-    reads, exact = (CENTRE, SPREAD), (summed, rounded_triangle)
-    admits = setting.admitting(reads)
-    return parts, PrivateSum(
-        "covariance",
-        (),
-        statistic,
-        advance,
-        None,
-        reads,
-        admits,
-        unrounded=exact,
+    reads = (CENTRE, SPREAD)
+    planned = PrivateSum(
+        name="covariance",
+        blocks=(),
+        statistic=statistic,
+        advance=advance,
+        reads=reads,
+        admits=setting.admitting(reads),
+        unrounded=(summed, rounded_triangle),
     )
+    return parts, planned

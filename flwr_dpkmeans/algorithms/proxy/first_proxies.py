@@ -46,69 +46,68 @@ Proxies are spread thinly there.
 def first_proxies(
     setting: Setting,
     state: State,
-    found: Ellipsoid,
+    ellipsoid: Ellipsoid,
 ) -> State:
-    """Spread the first proxies over the ellipsoid, and half of them over the server's
-    points if there are any.
+    """Spread the first proxies over the ellipsoid.
+
+    Half of them over the server's points, if there are any.
     """
-    plan, d, generator = setting.plan, setting.n_features, setting.generator(state, 0)
-    centre, extent = (
-        state[CENTRE],
-        min(length_of(state, EXTENT), _FEW_BEYOND * found.spread),
-    )
+    plan = setting.plan
+    d = setting.n_features
+    generator = setting.generator(state, 0)
+    centre = state[CENTRE]
+    extent = min(length_of(state, EXTENT), _FEW_BEYOND * ellipsoid.spread)
     if plan.n_components is None:
         cover = extent if plan.cover_box else None
         samples = box_samples(
             centre,
-            found.variances,
-            found.axes,
+            ellipsoid.variances,
+            ellipsoid.axes,
             plan.n_proxies,
             generator,
             cover=cover,
         )
-        reach = (
-            max(found.spread, min(1.0, extent) * math.sqrt(d / 3.0))
-            if plan.cover_box
-            else found.spread
-        )
+        reach = ellipsoid.spread
+        if plan.cover_box:
+            # The spread of a cube that is filled evenly.
+            spread_of_cube = min(1.0, extent) * math.sqrt(d / 3.0)
+            reach = max(reach, spread_of_cube)
     else:
-        leading = found.variances[: plan.n_components]
+        leading = ellipsoid.variances[: plan.n_components]
         samples = normal_samples(leading, plan.n_proxies, generator)
         reach = math.sqrt(math.fsum(leading))
         state = state.changed(
             **{
-                AXES: found.axes[:, : plan.n_components],
+                AXES: ellipsoid.axes[:, : plan.n_components],
                 SUBSPACE_SPREAD: as_length(reach),
             }
         )
     width = samples.shape[1]
     side = reach * plan.n_proxies ** (-1.0 / width)
     if SERVER_POINTS in state.arrays:
-        known = in_proxy_space(state[SERVER_POINTS], state)
-        own = samples_around(
-            known,
-            np.ones(len(known)),
+        server_points = in_proxy_space(state[SERVER_POINTS], state)
+        around_points = samples_around(
+            server_points,
+            np.ones(len(server_points)),
             _JITTER * side / math.sqrt(width),
             generator,
         )
-        drawn = own[generator.integers(len(own), size=len(samples))]
+        indices = generator.integers(len(around_points), size=len(samples))
+        drawn = around_points[indices]
         samples = np.concatenate([samples, drawn])
     # A cube of that half width around a centre near a wall leaves out the box's other
     # side, however wide it is.
-    sides = (np.minimum(centre + extent, 1.0) - np.maximum(centre - extent, -1.0)) / 2.0
-    n_far = (
-        int(
-            setting.options.far_share
-            * (1.0 - math.prod(sides.tolist()))
-            * plan.n_proxies
-        )
-        if plan.cover_box
-        else 0
-    )
-    proxies = tessellation(
-        inside_box(samples, state), plan.n_proxies - n_far, generator
-    )
-    radii = np.full(plan.n_proxies, float(as_length(setting.options.clip * side)[0]))
+    upper = np.minimum(centre + extent, 1.0)
+    lower = np.maximum(centre - extent, -1.0)
+    sides = (upper - lower) / 2.0
+    n_far = 0
+    if plan.cover_box:
+        part_outside = 1.0 - math.prod(sides.tolist())
+        n_far = int(setting.options.far_share * part_outside * plan.n_proxies)
+    n_near = plan.n_proxies - n_far
+    proxies = tessellation(inside_box(samples, state), n_near, generator)
+    radius = as_length(setting.options.clip * side)
+    radii = np.full(plan.n_proxies, float(radius[0]))
     if n_far:
         # Rows too few to be heard at their distance may still be heard at their place;
         # cells are wide there.
@@ -118,21 +117,21 @@ def first_proxies(
             plan.n_proxies,
             generator,
         )
-        own = outside_cube(
+        far_proxies = outside_cube(
             tessellation(far, n_far, generator),
             far,
             centre,
             extent,
         )
-        proxies = np.concatenate([proxies, own])
-        radii[-n_far:] = np.maximum(radii[-n_far:], cell_radii(far, own))
+        proxies = np.concatenate([proxies, far_proxies])
+        far_radii = cell_radii(far, far_proxies)
+        radii[-n_far:] = np.maximum(radii[-n_far:], far_radii)
     proxies = at_known_points(proxies, state)
     if plan.n_passes > 1:
         # Deviations along the axes of the space that proxies live in, above these.
-        axes = found.axes if plan.n_components is None else np.eye(width)
-        state = state.changed(
-            **{SHAPE: np.vstack([as_length(np.sqrt(found.variances[:width])), axes])}
-        )
+        axes = ellipsoid.axes if plan.n_components is None else np.eye(width)
+        deviations = as_length(np.sqrt(ellipsoid.variances[:width]))
+        state = state.changed(**{SHAPE: np.vstack([deviations, axes])})
     return state.changed(
         **{PROXIES: proxies, PROXY_RADIUS: radii, EXTENT: as_length(extent)}
     )
@@ -141,7 +140,7 @@ def first_proxies(
 def without_proxies(
     setting: Setting,
     state: State,
-    found: Ellipsoid,
+    ellipsoid: Ellipsoid,
 ) -> State:
     """First centroids where the budget does not suffice for proxies.
 
@@ -160,8 +159,8 @@ def without_proxies(
         return with_first_centroids(setting, state, truncate(centers))
     samples = box_samples(
         state[CENTRE],
-        found.variances,
-        found.axes,
+        ellipsoid.variances,
+        ellipsoid.axes,
         k,
         generator,
         cover=None,

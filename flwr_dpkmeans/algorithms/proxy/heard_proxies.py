@@ -41,7 +41,7 @@ def heard_weights(
             proxies,
             counts / noise,
             state[PROXY_RADIUS],
-            setting.options.heard,
+            setting.options.audible_deviations,
         )
     for part in (apart, ~apart):
         weights[part] = _likely_weights(setting, counts[part], noise)
@@ -104,12 +104,12 @@ def with_server_points(
     points share what is likely then, and move as the proxy does.
     """
     proxies = state[PROXIES]
-    known = in_proxy_space(state[SERVER_POINTS], state)
-    labels = nearest_centroids(known, proxies)[0]
-    n_known = np.bincount(labels, minlength=len(proxies))
-    has_known = n_known > 0
-    expected = n_known[has_known] * (setting.public.n_units / len(known))
-    more = counts[has_known] - expected
+    server_points = in_proxy_space(state[SERVER_POINTS], state)
+    labels = nearest_centroids(server_points, proxies)[0]
+    n_points = np.bincount(labels, minlength=len(proxies))
+    has_points = n_points > 0
+    expected = n_points[has_points] * (setting.public.n_units / len(server_points))
+    more = counts[has_points] - expected
     trusted = signal_share(math.fsum(np.square(more)) / len(more), std)
     both = expected + trusted * more
     # Points that are unlike the rows may stand for none, where an average proxy's rows
@@ -117,15 +117,17 @@ def with_server_points(
     if trusted > 0.0 and expected.mean() >= setting.options.least_count * std:
         both = _likely_weights(setting, both, math.sqrt(trusted) * std)
     each = np.zeros(len(proxies))
-    each[has_known] = round_to_grid(np.maximum(both, 0.0) / n_known[has_known])
+    each[has_points] = round_to_grid(np.maximum(both, 0.0) / n_points[has_points])
     others = state.changed(
-        **{name: state[name][~has_known] for name in (PROXIES, PROXY_RADIUS)}
+        **{name: state[name][~has_points] for name in (PROXIES, PROXY_RADIUS)}
     )
     elsewhere = heard_weights(
         setting,
         others,
-        counts[~has_known],
+        counts[~has_points],
         std,
     )
-    points = np.concatenate([known + (moved - proxies)[labels], moved[~has_known]])
+    points = np.concatenate(
+        [server_points + (moved - proxies)[labels], moved[~has_points]]
+    )
     return inside_box(points, state), np.concatenate([each[labels], elsewhere])

@@ -32,9 +32,8 @@ from flwr_dpkmeans.sums.round import Array, PrivateSum, State
 
 # mean squared length, in squared clip bounds, from which on rows are nearly all clipped
 CLIPPED_SQUARE = 0.8
-LEAST_EXPECTED = (
-    0.25  # part of the prior variance that the spread is then at least, by how nearly
-)
+# part of the prior variance that the spread is then at least, by how nearly
+LEAST_EXPECTED = 0.25
 
 
 def location_round(setting: Setting) -> PlannedSum:
@@ -42,22 +41,20 @@ def location_round(setting: Setting) -> PlannedSum:
     parts = setting.parts("location", 1.0)
     n, d = setting.public.n_units, setting.n_features
     first = before_looks(setting, setting.public.server)
-    middle, clip, expected = (
-        first[CENTRE],
-        float(first[CLIP][0]),
-        float(first[SPREAD][0]) ** 2 / d,
-    )
+    middle = first[CENTRE]
+    clip = float(first[CLIP][0])
+    expected = float(first[SPREAD][0]) ** 2 / d
 
     @setting.summing(parts)
     def statistic(rows: Array, state: State) -> Sequence[Array]:
-        found = residual_sums(
+        residuals = residual_sums(
             rows,
             np.zeros(len(rows), dtype=np.int32),
             middle[None, :],
             clip,
             1,
         )
-        return [found.sums[0], found.squares]
+        return [residuals.sums[0], residuals.squares]
 
     def advance(state: State, released: ReleasedSum) -> State:
         mean_noise, square_noise = (
@@ -65,13 +62,14 @@ def location_round(setting: Setting) -> PlannedSum:
         )
         offset = shrunk_centre(released["row_sums"] * (clip / n), mean_noise * clip)
         square = float(released["row_squares"][0]) * clip**2 / n
-        known = expected, (PRIOR_SPREAD * expected) ** 2
+        prior_variance = (PRIOR_SPREAD * expected) ** 2
         variance, _ = axis_variance(
             square,
             square_noise * clip**2,
             offset,
             mean_noise * clip,
-            *known,
+            expected,
+            prior_variance,
         )
         # Above 0 where nearly all rows are clipped: their lengths are alike and say
         # nothing of the spread.
@@ -93,8 +91,9 @@ def location_round(setting: Setting) -> PlannedSum:
 def before_looks(
     setting: Setting, server: ServerFacts | None = None
 ) -> dict[str, Array]:
-    """What the first look goes on from: the middle of the box or of the server's
-    points, and no histogram.
+    """What the first look goes on from.
+
+    The middle of the box or of the server's points, and no histogram.
     """
     d = setting.n_features
     middle, spread = np.zeros(d), math.sqrt(d * PRIOR_VARIANCE)
@@ -102,10 +101,8 @@ def before_looks(
     if server is not None:
         # The server's radius takes in nearly all of its points, so it stands for a
         # larger variance than theirs.
-        middle, clip = (
-            np.asarray(server.centre),
-            min(server.data_radius, setting.farthest),
-        )
+        middle = np.asarray(server.centre)
+        clip = min(server.data_radius, setting.farthest)
         spread = clip
     return {
         CENTRE: truncate(middle),

@@ -46,24 +46,27 @@ Their rows changed at most one bin.
 
 
 def look_round(setting: Setting, index: int) -> PlannedSum:
-    """Look at where the data lie and how far they reach, from the centre and at the
-    clip bound of the last look.
+    """Look at where the data lie and how far they reach.
+
+    From the centre and at the clip bound of the last look.
     """
-    parts = setting.parts("look", look_share(setting.options))
-    n, d, options = setting.public.n_units, setting.n_features, setting.options
+    options = setting.options
+    parts = setting.parts("look", look_share(options))
+    n = setting.public.n_units
+    d = setting.n_features
     edges = squared_edges(d)
 
     @setting.summing(parts)
     def statistic(rows: Array, state: State) -> Sequence[Array]:
         centre, clip = state[CENTRE], length_of(state, CLIP)
-        found = residual_sums(
+        residuals = residual_sums(
             rows,
             np.zeros(len(rows), dtype=np.int32),
             centre[None, :],
             clip,
             1,
         )
-        return [found.sums[0], found.squares, distance_counts(rows, centre)]
+        return [residuals.sums[0], residuals.squares, distance_counts(rows, centre)]
 
     def advance(state: State, released: ReleasedSum) -> State:
         clip, spread = length_of(state, CLIP), length_of(state, SPREAD)
@@ -86,18 +89,17 @@ def look_round(setting: Setting, index: int) -> PlannedSum:
             averages + (released["row_distances"] - averages) / (looks + 1.0)
         )
         noise = bin_noise / np.sqrt(looks + 1.0)
-        first = farthest_heard(averages / noise, options.heard)
+        first = farthest_heard(averages / noise, options.audible_deviations)
         first = farther_if_likelier(
             first,
             averages,
             noise,
             n,
         )
-        square, own = (
-            float(released["row_squares"][0]) * clip**2 / n,
-            square_noise * clip**2 / n,
-        )
-        binned, binned_own = binned_square(
+        # The rows' mean square, and the deviation of its noise.
+        square = float(released["row_squares"][0]) * clip**2 / n
+        square_error = square_noise * clip**2 / n
+        binned, binned_error = binned_square(
             averages[first:],
             noise[first:],
             edges[first:],
@@ -105,44 +107,43 @@ def look_round(setting: Setting, index: int) -> PlannedSum:
         )
         # Either may miss rows: a histogram those that it did not hear, of which a mean
         # square beyond its noise tells.
-        agrees = square - binned <= math.hypot(own, binned_own)
-        if agrees and (square > _MOSTLY_CLIPPED * clip**2 or binned_own < own):
-            square, own = binned, binned_own
+        agrees = square - binned <= math.hypot(square_error, binned_error)
+        is_clipped = square > _MOSTLY_CLIPPED * clip**2
+        if agrees and (is_clipped or binned_error < square_error):
+            square, square_error = binned, binned_error
         else:
             # Of rows beyond the clip bound, the mean square knows the bound only.
             excess = np.maximum(edges[first:] - clip**2 / MIDDLE_OF_BIN, 0.0)
-            beyond, beyond_own = binned_square(
+            beyond, beyond_error = binned_square(
                 averages[first:],
                 noise[first:],
                 excess,
                 n,
             )
-            if beyond > options.heard * beyond_own:
-                square, own = square + beyond, math.hypot(own, beyond_own)
-        known = spread**2 / d, length_of(state, SPREAD_ERROR) ** 4
+            if beyond > options.audible_deviations * beyond_error:
+                square = square + beyond
+                square_error = math.hypot(square_error, beyond_error)
         variance, trusted = axis_variance(
             square,
-            own,
+            square_error,
             offset,
             error,
-            *known,
+            spread**2 / d,
+            length_of(state, SPREAD_ERROR) ** 4,
         )
         spread = math.sqrt(d * variance)
         looks = np.where(edges > (_SAME_PLACE * moved) ** 2, looks + 1.0, 0.0)
+        noise_of_one = round_to_grid(np.full(len(looks), bin_noise))
+        closer = options.look_clip * spread + 2.0 * error * math.sqrt(d)
+        farthest_row = math.sqrt(float(edges[first])) + moved
         return state.changed(
             **{
                 CENTRE: truncate(state[CENTRE] + offset),
-                CLIP: as_length(
-                    min(clip, options.look_clip * spread + 2.0 * error * math.sqrt(d))
-                ),
+                CLIP: as_length(min(clip, closer)),
                 SPREAD: as_length(spread),
-                EXTENT: as_length(
-                    min(math.sqrt(float(edges[first])) + moved, setting.farthest)
-                ),
+                EXTENT: as_length(min(farthest_row, setting.farthest)),
                 SPREAD_ERROR: as_length(trusted**0.25),
-                DISTANCES: np.stack(
-                    [averages, looks, round_to_grid(np.full(len(looks), bin_noise))]
-                ),
+                DISTANCES: np.stack([averages, looks, noise_of_one]),
             }
         )
 

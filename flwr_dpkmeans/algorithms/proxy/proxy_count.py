@@ -12,59 +12,61 @@ from flwr_dpkmeans.sums.public_facts import PublicFacts
 
 
 def options_for(public: PublicFacts, options: ProxyOptions) -> ProxyOptions:
-    """The options as they are, or beside points of a server without the rule for few
-    proxies, if there are enough.
+    """The options as they are, or without the rule for few proxies.
+
+    Without it beside points of a server, if there are enough proxies.
     """
     if public.server is None or public.server.n_points == 0:
         return options
-    found = replace(options, few_proxies=0.0)
+    without_rule = replace(options, few_proxies=0.0)
+    _, n_proxies = n_passes_and_proxies(public, without_rule)
     # The points may miss clusters, which only proxies show.
-    return (
-        found
-        if n_passes_and_proxies(public, found)[1] >= least_proxies(public)
-        else options
-    )
+    if n_proxies >= least_proxies(public):
+        return without_rule
+    return options
 
 
 def n_passes_and_proxies(public: PublicFacts, options: ProxyOptions) -> tuple[int, int]:
-    """Releases over proxies, if there are any, and as many of these as have enough rows
-    each to be told from none.
+    """Releases over proxies, and how many proxies have rows enough.
+
+    Each is to be told from one without rows.
     """
-    k, noise = public.config.n_clusters, whole_multiplier(public)
+    k = public.config.n_clusters
+    noise = whole_multiplier(public)
+    counts_bound = bounds_by_array(public).get("proxy_counts", 1.0)
     most = max(options.most_proxies, options.proxies_per_cluster * k)
 
-    def heard(n_passes: int, rows: float) -> float:
-        """As many as have so many rows each, in deviations of a count's noise in each
-        of some passes.
+    def n_with_rows(n_passes: int, rows: float) -> float:
+        """As many proxies as have so many rows each.
+
+        Rows are in deviations of a count's noise in each of some passes.
         """
-        share = options.seeding_share / n_passes * options.proxy_counts_share
-        return public.n_units / (
-            rows
-            * (
-                noise
-                / math.sqrt(share)
-                * bounds_by_array(public).get("proxy_counts", 1.0)
-            )
-        )
+        pass_share = options.seeding_share / n_passes
+        share = pass_share * options.proxy_counts_share
+        counts_noise = noise / math.sqrt(share) * counts_bound
+        return public.n_units / (rows * counts_noise)
 
     n_passes = options.subspace_passes
     if public.n_features <= options.most_direct_features:
         # A second pass was not measured at client level, or beside points of the
         # server's own.
-        is_plain = (
-            public.server is None and public.config.settings.unit is PrivacyUnit.RECORD
-        )
+        unit = public.config.settings.unit
+        is_plain = public.server is None and unit is PrivacyUnit.RECORD
         least = (
             options.proxies_per_column
             * max(4, public.n_features)
             * most
             / options.most_proxies
         )
-        n_passes = 2 if is_plain and heard(2, options.rows_per_proxy) >= least else 1
-    few = min(options.few_proxies * k, most, heard(n_passes, options.least_count))
-    return n_passes, max(
-        int(min(heard(n_passes, options.rows_per_proxy), most)), int(few)
-    )
+        n_passes = 1
+        if is_plain and n_with_rows(2, options.rows_per_proxy) >= least:
+            n_passes = 2
+    n_faint = n_with_rows(n_passes, options.least_count)
+    n_few = min(options.few_proxies * k, most, n_faint)
+    n_clear = n_with_rows(n_passes, options.rows_per_proxy)
+    n_many = min(n_clear, most)
+    n_proxies = max(int(n_many), int(n_few))
+    return n_passes, n_proxies
 
 
 def least_proxies(public: PublicFacts) -> int:

@@ -105,7 +105,10 @@ class ProxyLloydTask(KMeansTask):
         )
 
 
-def build(public: PublicFacts, options: ProxyOptions = ProxyOptions()) -> Algorithm:  # noqa: B008
+_DEFAULTS = ProxyOptions()
+
+
+def build(public: PublicFacts, options: ProxyOptions = _DEFAULTS) -> Algorithm:
     """All rounds with their noise; N must be known."""
     options = options_for(public, options)
     plan = derive_plan(public, options)

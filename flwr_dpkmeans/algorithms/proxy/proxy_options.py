@@ -22,9 +22,8 @@ class ProxyOptions:
     distances_share: float = (
         0.25  # for a look's histogram of distances, beside its two others
     )
-    heard: float = (
-        3.0  # counts of a bin of distances are heard from so many deviations on
-    )
+    # counts of a bin of distances are told from noise from so many deviations on
+    audible_deviations: float = 3.0
     look_clip: float = 1.5  # clip bound of a look, in spreads as far as known
     # clip bounds of centred rows, in spreads, and of proxies, in sides of a cell,
     # spread * k'^(-1/r)

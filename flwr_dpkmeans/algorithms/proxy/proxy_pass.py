@@ -55,7 +55,7 @@ def proxy_round(setting: Setting, index: int) -> PlannedSum:
     def statistic(points: Array, state: State) -> Sequence[Array]:
         rows, proxies = in_proxy_space(points, state), state[PROXIES]
         labels = nearest_projected(rows, None, proxies)
-        found = residual_sums(
+        residuals = residual_sums(
             rows,
             labels,
             proxies,
@@ -63,7 +63,7 @@ def proxy_round(setting: Setting, index: int) -> PlannedSum:
             n_proxies,
             drop=not options.clips,
         )
-        return [found.sums, found.counts]
+        return [residuals.sums, residuals.counts]
 
     def advance(state: State, released: ReleasedSum) -> State:
         proxies, radii = state[PROXIES], state[PROXY_RADIUS]

@@ -60,8 +60,8 @@ def derive_plan(public: PublicFacts, options: ProxyOptions) -> ProxyPlan:
         n_passes = n_proxies = 0
     sigma, bounds = whole_multiplier(public), bounds_by_array(public)
     before = 0.0
-    for one in (*ROUNDS["location"], *ROUNDS["covariance"]):
-        before += one.share(options, 1.0)
+    for summed in (*ROUNDS["location"], *ROUNDS["covariance"]):
+        before += summed.share(options, 1.0)
     before += options.seeding_share if n_passes else 0.0
     noise = (
         bounds.get("residual_sums", 1.0)

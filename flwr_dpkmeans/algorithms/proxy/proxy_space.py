@@ -14,12 +14,12 @@ from flwr_dpkmeans.sums.round import Array, State
 
 
 def at_known_points(proxies: Array, state: State) -> Array:
-    """Move each proxy to the mean of the server's points that it is nearest to, where
-    there are any.
-    """
+    """Move each proxy to the mean of the server's points nearest to it, if any."""
     if SERVER_POINTS not in state.arrays:
         return proxies
-    return at_means(proxies, in_proxy_space(state[SERVER_POINTS], state))
+    points = state[SERVER_POINTS]
+    projected = in_proxy_space(points, state)
+    return at_means(proxies, projected)
 
 
 def in_proxy_space(points: Array, state: State) -> Array:
@@ -28,18 +28,25 @@ def in_proxy_space(points: Array, state: State) -> Array:
         return points
     # Exact, so that the centre can be taken off what has fewer columns.
     axes = state[AXES]
-    return round_to_grid(points @ axes - state[CENTRE] @ axes)
+    projected_centre = state[CENTRE] @ axes
+    projected = points @ axes
+    return round_to_grid(projected - projected_centre)
 
 
 def inside_box(points: Array, state: State) -> Array:
-    """Cut points to where rows can be: to the box or, in a subspace, to the ball around
-    the centre that holds it.
+    """Cut points to where rows can be.
+
+    That is the box or, in a subspace, the ball around the centre that holds it.
     """
     if AXES not in state.arrays:
         return truncate(points)
-    return clip_rows(points, 2.0 * math.sqrt(len(state[AXES])))
+    axes = state[AXES]
+    n_features = len(axes)
+    diagonal = 2.0 * math.sqrt(n_features)
+    return clip_rows(points, diagonal)
 
 
 def length_of(state: State, name: str) -> float:
     """A length that an entry of the state holds, (1,)."""
-    return float(state[name][0])
+    length = state[name]
+    return float(length[0])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from flwr_dpkmeans.algorithms.proxy.setting import Setting
@@ -21,8 +23,7 @@ def centre_deviations(
     mean_squares: Array,
     cut: Array,
 ) -> Array:
-    """How far the new centres may be from the means of the rows that they label, (k,
-    d), on the grid.
+    """How far new centres may be off the means of their rows, (k, d), on the grid.
 
     `of_steps` is what noise leaves unsure, `mean_squares`, (k,), are those of the
     clipped residuals.
@@ -31,46 +32,66 @@ def centre_deviations(
     return on_grid(of_steps, cut, moved)
 
 
+@dataclass(frozen=True)
+class RefinedClusters:
+    """What is estimated of k clusters after a step."""
+
+    centroids: Array
+    """(k, d), on the grid."""
+    average_counts: Array
+    """Averages of their noisy counts so far, (k,)."""
+    radii: Array
+    """That residuals are clipped to in the next refinement, (k,)."""
+    mean_squares: Array
+    """Of clipped residuals, (k,)."""
+    total_square: float
+    """Of all clipped residuals."""
+
+
 def without_empty_clusters(
     setting: Setting,
-    centroids: Array,
-    average: Array,
-    radii: Array,
+    clusters: RefinedClusters,
     noise: float,
-    total: float,
-    mean_squares: Array,
     generator: np.random.Generator,
-) -> tuple[Array, Array]:
-    """Centroids that likely have no rows, each beside the one that costs most.
+) -> RefinedClusters:
+    """Put each centroid that likely has no rows beside the one that costs most.
 
-    With the average counts that go with it.
-
-    `noise` is that of the average counts, `total` the sum of all squared residuals;
-    both halves get the radius.
+    `noise` is the standard deviation on the average counts. Both halves get half of the
+    rows, and the radius and the mean square of the whole.
     """
-    n, least = setting.public.n_units, setting.options.least_count
-    if n < least * noise * len(centroids):
+    centroids = clusters.centroids
+    n_clusters, n_rows = len(centroids), setting.public.n_units
+    options = setting.options
+    all_noise = noise * n_clusters
+    if n_rows < options.least_count * noise * n_clusters:
         # An average cluster is not to be told from none.
-        return centroids, average
-    (likely, missing), average = (
-        expected_rows(average, noise, n),
-        average.copy(),
-    )
+        return clusters
+    average_counts = clusters.average_counts.copy()
+    radii = clusters.radii.copy()
+    mean_squares = clusters.mean_squares.copy()
+    likely, missing = expected_rows(average_counts, noise, n_rows)
     # Noise far below an average cluster hardly made the proxies believe in rows: what
     # looks empty is few rows far away.
-    missing *= noise * len(centroids) > setting.options.unsure_noise * n
+    missing *= all_noise > options.unsure_noise * n_rows
     while split := split_largest(
         centroids,
         likely,
         missing,
         mean_squares,
-        total,
+        clusters.total_square,
         generator,
     ):
         centroids, empty, largest = split
-        missing[[empty, largest]] = 0.0
-        for counts in (likely, average):
-            counts[[empty, largest]] = counts[largest] / 2.0
-        for of_whole in (radii, mean_squares):
-            of_whole[empty] = of_whole[largest]
-    return round_to_grid(truncate(centroids)), average
+        halves = [empty, largest]
+        missing[halves] = 0.0
+        likely[halves] = likely[largest] / 2.0
+        average_counts[halves] = average_counts[largest] / 2.0
+        radii[empty] = radii[largest]
+        mean_squares[empty] = mean_squares[largest]
+    return RefinedClusters(
+        centroids=round_to_grid(truncate(centroids)),
+        average_counts=average_counts,
+        radii=radii,
+        mean_squares=mean_squares,
+        total_square=clusters.total_square,
+    )

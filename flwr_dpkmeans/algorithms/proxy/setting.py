@@ -61,7 +61,7 @@ class Setting:
     @property
     def n_radii(self) -> int:
         """Radii of a refinement: one for each cluster where noise is so small that they
-        are widened, else one.
+        are widened, else summed.
         """
         return self.n_clusters if self.plan.widening > 1.0 else 1
 
@@ -88,9 +88,9 @@ class Setting:
         """
         return float(np.float32(self.public.released_std(block)))
 
-    def generator(self, state: State, *place: int) -> np.random.Generator:
+    def generator(self, state: State, *index: int) -> np.random.Generator:
         """Public randomness of one step."""
-        return np.random.default_rng([seed_of(state), *place])
+        return np.random.default_rng([seed_of(state), *index])
 
     def parts(
         self,
@@ -101,35 +101,32 @@ class Setting:
         of the run's unit.
         """
         parts = []
-        for one in ROUNDS[name]:
-            shape = one.shape(self)
+        for summed in ROUNDS[name]:
+            shape = summed.shape(self)
             if self.per_client:
-                bound, because = (
-                    client_bounds(self.public.config)[one.name],
-                    _MEANS.format(one.one_client),
-                )
+                bound = client_bounds(self.public.config)[summed.name]
+                because = _MEANS.format(summed.one_client)
             else:
-                rounding = (
-                    outer_product_rounding(math.prod(shape))
-                    if one.sum_is_rounded
-                    else 0.0
-                )
+                rounding = 0.0
+                if summed.sum_is_rounded:
+                    rounding = outer_product_rounding(math.prod(shape))
                 # Divided by its radius before it is summed: 1, whatever an earlier
                 # release made it (S11-S14, S35).
-                bound, because = 1.0 + rounding, one.one_row
+                bound = 1.0 + rounding
+                because = summed.one_row
             moved = Sensitivity(
                 Norm.L2,
                 bound,
                 self.public.settings.unit,
                 because,
-                one.nonnegative,
+                summed.nonnegative,
             )
             parts.append(
                 ReleasePart(
-                    one.name,
+                    summed.name,
                     shape,
                     moved,
-                    math.sqrt(one.share(self.options, whole)),
+                    math.sqrt(summed.share(self.options, whole)),
                     bound,
                 )
             )

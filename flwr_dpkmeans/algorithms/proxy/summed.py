@@ -1,4 +1,4 @@
-"""ProxyLloyd's rounds in one table: what each releases, and why nothing moves by more."""
+"""ProxyLloyd's rounds: what each releases, and why nothing moves by more."""
 
 from __future__ import annotations
 
@@ -180,13 +180,15 @@ by more than its bound.
 
 
 def client_bounds(config: RunConfig) -> dict[str, float]:
-    """Clip bounds of one client's means of vectors of length at most 1, by name of the
-    array; above 0, at most 1.
+    """Clip bounds of one client's means, by name of the array: above 0, at most 1.
 
-    A client beyond a bound is scaled down: its direction is kept.
+    Means are of vectors of length at most 1. A client beyond a bound is scaled down:
+    its direction is kept.
     """
     n, k = config.settings.examples_per_client, config.n_clusters
-    arrays = [one for released in ROUNDS.values() for one in released]
-    return {
-        one.name: float(f"{min(1.0, one.client_bound(n, k)):.12g}") for one in arrays
-    }
+    bounds = {}
+    for arrays in ROUNDS.values():
+        for summed in arrays:
+            bound = min(1.0, summed.client_bound(n, k))
+            bounds[summed.name] = float(f"{bound:.12g}")
+    return bounds

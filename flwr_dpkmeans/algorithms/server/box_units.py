@@ -31,34 +31,33 @@ def in_box(
     # Two grid steps at once: products with powers of two are exact, so that each saves
     # a pass over the rows.
     half = 2.0**fraction_bits
-    lower, upper, step = _sides(
-        bounds,
-        min(n, next(windows((n or 1, d))).stop),
-        d,
-        half,
-    )
+    first_window = next(windows((max(n, 1), d)))
+    height = min(n, first_window.stop)
+    lower, upper, step = _sides(bounds, height, d, half)
 
     def scaled(block: Array) -> Array:
         """`Bounds.scale` and `round_to_grid` in place, to the last bit."""
-        found = np.empty(block.shape)
+        in_steps: Array = np.empty(block.shape)
         for rows in windows(block.shape):
-            part, first = found[rows], slice(rows.stop - rows.start)
-            np.maximum(block[rows], lower[first], out=part)
-            np.minimum(part, upper[first], out=part)
-            part -= lower[first]
-            part /= step[first]
+            part = in_steps[rows]
+            n_rows = len(part)
+            least = lower[:n_rows]
+            most = upper[:n_rows]
+            np.maximum(block[rows], least, out=part)
+            np.minimum(part, most, out=part)
+            part -= least
+            part /= step[:n_rows]
             part -= half
             np.rint(part, out=part)
             part *= 1.0 / half
         # Kept for the next round, which must not find what a statistic wrote into it.
-        found.setflags(write=False)
-        return found
+        in_steps.setflags(write=False)
+        return in_steps
 
-    return (
-        Rows(points.shape, points.__getitem__).then(scaled)
-        if is_large(points.shape)
-        else scaled(points)
-    )
+    if is_large(points.shape):
+        rows: Array = Rows(points.shape, points.__getitem__).then(scaled)
+        return rows
+    return scaled(points)
 
 
 @lru_cache(maxsize=1)
@@ -75,8 +74,12 @@ def _sides(
     Kept for all virtual clients of one process, which have the same.
     """
     fitted = bounds.for_features(d)
-    lower, upper = (np.tile(side, (height, 1)) for side in (fitted.lower, fitted.upper))
-    return lower, upper, (upper - lower) / (2.0 * half)
+    copies = (height, 1)
+    lower = np.tile(fitted.lower, copies)
+    upper = np.tile(fitted.upper, copies)
+    n_steps = 2.0 * half
+    steps = (upper - lower) / n_steps
+    return lower, upper, steps
 
 
 def in_callers_units(plan: Plan, centroids: Array) -> Array:

@@ -19,26 +19,24 @@ from flwr_dpkmeans.sums.trust import trust_model
 
 @dataclass(frozen=True)
 class HeldPoints:
-    """The server's points in the scaled box, on the grid, with the public numbers that
-    follow from them.
-    """
+    """The server's points in the scaled box, and the public numbers that follow."""
 
     scaled: Array = field(repr=False)
+    """(n_server, n_features), on the grid."""
     facts: ServerFacts
     public: PublicPoints | None
     """The points themselves, where the trust model needs the clients to have them."""
 
     @property
-    def kept(self) -> Array | None:
+    def on_server(self) -> Array | None:
         """The points, where the server alone holds and needs them."""
-        return (
-            None if self.public is not None or self.facts.n_points == 0 else self.scaled
-        )
+        if self.public is not None or self.facts.n_points == 0:
+            return None
+        return self.scaled
 
 
 def hold_points(config: RunConfig, points: Array) -> HeldPoints:
-    """Scale the server's points, (n_server, n_features), and derive what is public of
-    them.
+    """Scale the server's points, (n_server, n_features), and derive public numbers.
 
     A `ConfigurationError` or `DataError` if width, bounds or number of points do not
     fit.
@@ -50,8 +48,10 @@ def hold_points(config: RunConfig, points: Array) -> HeldPoints:
             f" {config.settings.n_features}: use the same."
         )
     bounds = Bounds(*config.settings.bounds).for_features(width)
-    outside = ((points < bounds.lower) | (points > bounds.upper)).mean(axis=0)
-    if columns := np.flatnonzero(outside > 0.5).tolist():
+    is_outside = (points < bounds.lower) | (points > bounds.upper)
+    outside = is_outside.mean(axis=0)
+    columns = np.flatnonzero(outside > 0.5).tolist()
+    if columns:
         raise DataError(
             f"{outside.max():.0%} of the server's points lie outside the bounds of"
             f" {column_names(columns, config.settings.feature_names)}, and would be"
@@ -62,5 +62,6 @@ def hold_points(config: RunConfig, points: Array) -> HeldPoints:
     if config.task.server_data is ServerData.BOUNDS:
         # Only what follows from the points is used, so nobody has to see them.
         return HeldPoints(scaled, replace(facts, n_points=0), None)
-    shown = not trust_model(config.settings.trust).server_has_result()
-    return HeldPoints(scaled, facts, PublicPoints.of(scaled) if shown else None)
+    if trust_model(config.settings.trust).server_has_result():
+        return HeldPoints(scaled, facts, None)
+    return HeldPoints(scaled, facts, PublicPoints.of(scaled))

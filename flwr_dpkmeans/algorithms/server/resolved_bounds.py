@@ -69,10 +69,10 @@ def resolve_bounds(
             schema.feature_names,
             None if table is None else table.points,
         )
-    given = bounds
+    public_bounds = bounds
     if is_private(bounds):
-        given = DEFAULT_DOMAIN if domain is None else domain
-    stated = None if given is None else read_ranges(given)
+        public_bounds = DEFAULT_DOMAIN if domain is None else domain
+    stated = None if public_bounds is None else read_ranges(public_bounds)
     order = (
         tuple(names)
         or (stated.names if stated else ())
@@ -108,8 +108,8 @@ def _ordered_points(
         )
     if not names or not table.names:
         return table.points
-    places = {name: place for place, name in enumerate(table.names)}
-    unknown = [name for name in names if name not in places]
+    indices = {name: index for index, name in enumerate(table.names)}
+    unknown = [name for name in names if name not in indices]
     if unknown or len(names) != len(table.names):
         name, others = (
             (unknown[0], table.names)
@@ -122,4 +122,4 @@ def _ordered_points(
             else "server_data has, besides the run's columns,"
         )
         raise ConfigurationError(f"{where} a column {name!r}: {nearest(name, others)}")
-    return np.ascontiguousarray(table.points[:, [places[name] for name in names]])
+    return np.ascontiguousarray(table.points[:, [indices[name] for name in names]])

@@ -69,14 +69,14 @@ def derive_server_facts(config: RunConfig, scaled_points: Array) -> ServerFacts:
             "all server points are equal, so no clip bound follows from them: give"
             " other points."
         )
-    given = _given_bounds(config)
+    configured = _configured_bounds(config)
     if config.settings.unit is PrivacyUnit.CLIENT:
         bounds = client_bounds_of(
-            config, points, given.get("data_radius", float(norms.max()))
+            config, points, configured.get("data_radius", float(norms.max()))
         )
     else:
         # A quantile is 0 where most points are equal.
-        radius = given.get(
+        radius = configured.get(
             "data_radius",
             float(np.quantile(norms, RECORD_RADIUS_QUANTILE)) or float(norms.max()),
         )
@@ -86,7 +86,9 @@ def derive_server_facts(config: RunConfig, scaled_points: Array) -> ServerFacts:
             "outer_product_bound": min(radius, typical) ** 2,
         }
     return ServerFacts(
-        len(points), tuple(float(value) for value in centre), **_rounded(given, bounds)
+        len(points),
+        tuple(float(value) for value in centre),
+        **_rounded(configured, bounds),
     )
 
 
@@ -95,8 +97,8 @@ def facts_without_server(config: RunConfig, n_features: int) -> ServerFacts:
 
     The ball around the box, and what follows from it.
     """
-    given, rows = _given_bounds(config), config.settings.examples_per_client
-    radius = given.get("data_radius", math.sqrt(n_features))
+    configured, rows = _configured_bounds(config), config.settings.examples_per_client
+    radius = configured.get("data_radius", math.sqrt(n_features))
     clusters = math.sqrt(min(config.n_clusters, rows))
     bounds = {
         "data_radius": radius,
@@ -107,40 +109,42 @@ def facts_without_server(config: RunConfig, n_features: int) -> ServerFacts:
         "sums_bound": radius * rows,
         "counts_bound": float(rows),
     }
-    return ServerFacts(0, (0.0,) * n_features, **_rounded(given, bounds))
+    return ServerFacts(0, (0.0,) * n_features, **_rounded(configured, bounds))
 
 
-def _given_bounds(config: RunConfig) -> dict[str, float]:
+def _configured_bounds(config: RunConfig) -> dict[str, float]:
     """The configuration's own clip bounds, from the caller's units to scaled ones."""
     powers = dict.fromkeys(CLIP_BOUNDS, 1) | {"outer_product_bound": 2}
     powers |= dict.fromkeys(("weights_bound", "indicators_bound", "counts_bound"), 0)
-    given = {
+    configured = {
         name: value
         for name in CLIP_BOUNDS
         if (value := getattr(config.task.options, name, None)) is not None
     }
     lower, upper = config.settings.bounds
     widths = [high - low for low, high in zip(lower, upper, strict=True)]
-    if any(powers[name] for name in given) and max(widths) > min(widths) * (
+    if any(powers[name] for name in configured) and max(widths) > min(widths) * (
         1.0 + _RELATIVE_WIDTH_TOLERANCE
     ):
-        name = next(name for name in given if powers[name])
+        name = next(name for name in configured if powers[name])
         raise ConfigurationError(
-            f"{name} is {given[name]:g}, a distance in the caller's units, but the"
+            f"{name} is {configured[name]:g}, a distance in the caller's units, but the"
             f" features' bounds have widths from {min(widths):g} to {max(widths):g}:"
             f" give all features one width, or leave {name} out."
         )
     half = widths[0] / 2.0
-    return {name: float(value) / half ** powers[name] for name, value in given.items()}
+    return {
+        name: float(value) / half ** powers[name] for name, value in configured.items()
+    }
 
 
 def _rounded(
-    given: Mapping[str, float], defaults: Mapping[str, float]
+    configured: Mapping[str, float], defaults: Mapping[str, float]
 ) -> dict[str, float]:
     """Bounds as given or by default, to twelve digits, so that two machines' last
     digits do not make two plans.
     """
     return {
-        name: float(f"{given.get(name, value):.12g}")
+        name: float(f"{configured.get(name, value):.12g}")
         for name, value in defaults.items()
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,17 +47,21 @@ def client_bounds_of(
         for _ in range(SIMULATED_CLIENTS)
     ]
 
-    def quantile(vectors: Sequence[NDArray[Any]], order: int = 2) -> float:
+    def quantile(
+        vectors: Sequence[NDArray[np.float64] | NDArray[np.int64]], order: int = 2
+    ) -> float:
         return float(
             np.quantile(
-                [np.linalg.norm(one.ravel(), order) for one in vectors],
+                [np.linalg.norm(vector.ravel(), order) for vector in vectors],
                 CLIENT_STATISTIC_QUANTILE,
             )
         )
 
-    own = [
-        sums_and_counts(one, nearest_projected(one, None, centers), config.n_clusters)
-        for one in samples
+    client_sums = [
+        sums_and_counts(
+            sample, nearest_projected(sample, None, centers), config.n_clusters
+        )
+        for sample in samples
     ]
     return {
         "data_radius": radius,
@@ -66,16 +69,19 @@ def client_bounds_of(
             [outer_products.outer_product_triangle(sample) for sample in samples]
         ),
         "weights_bound": quantile(
-            [np.bincount(nearest_projected(one, None, points)) for one in samples],
+            [
+                np.bincount(nearest_projected(sample, None, points))
+                for sample in samples
+            ],
             order,
         ),
         "means_bound": quantile(
             [
                 projected_sums.means_and_indicators(sums, counts)[0]
-                for sums, counts in own
+                for sums, counts in client_sums
             ]
         ),
         "indicators_bound": float(min(config.n_clusters, size)) ** (1.0 / order),
-        "sums_bound": quantile([sums for sums, _ in own]),
-        "counts_bound": quantile([counts for _, counts in own], order),
+        "sums_bound": quantile([sums for sums, _ in client_sums]),
+        "counts_bound": quantile([counts for _, counts in client_sums], order),
     }

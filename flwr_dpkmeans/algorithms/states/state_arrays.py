@@ -12,14 +12,18 @@ _LARGEST_COUNT = 2.0**47
 
 
 def has_exact_centroids(state: State) -> bool:
-    """Whether the centroids are on the grid, in the box, and the counts small enough
-    for it.
+    """Whether the centroids are on the grid, in the box, and the counts small enough.
+
+    Sums of such counts are exact.
     """
-    inside = (
-        np.abs(state.centroids).max(initial=0.0) <= 1.0
-        and np.abs(state.counts).max(initial=0.0) <= _LARGEST_COUNT
-    )
-    return bool(inside) and is_on_grid(state.centroids)
+    coordinates = np.abs(state.centroids)
+    # NaN is refused, as no comparison with it holds.
+    is_in_box = bool(coordinates.max(initial=0.0) <= 1.0)
+    if not is_in_box:
+        return False
+    counts = np.abs(state.counts)
+    is_exact = bool(counts.max(initial=0.0) <= _LARGEST_COUNT)
+    return is_exact and is_on_grid(state.centroids)
 
 
 def is_deviation(array: Array, shape: tuple[int, ...]) -> bool:
@@ -27,8 +31,11 @@ def is_deviation(array: Array, shape: tuple[int, ...]) -> bool:
 
     On the grid, from above 0 to the width of the box.
     """
-    fits = array.shape == shape and is_on_grid(array)
-    return fits and float(array.min()) > 0.0 and float(array.max()) <= WIDEST
+    if array.shape != shape or not is_on_grid(array):
+        return False
+    smallest = float(array.min())
+    largest = float(array.max())
+    return smallest > 0.0 and largest <= WIDEST
 
 
 def is_table(
@@ -37,4 +44,7 @@ def is_table(
     width: int,
 ) -> bool:
     """Whether an array has 1 to `most_rows` rows of the width."""
-    return array.ndim == 2 and 1 <= len(array) <= most_rows and array.shape[1] == width
+    if array.ndim != 2:
+        return False
+    n_rows = len(array)
+    return 1 <= n_rows <= most_rows and array.shape[1] == width

@@ -12,17 +12,24 @@ _STRETCH = 1.01  # largest length of a projection's column: 1, and room for roun
 
 def is_projection(array: Array) -> bool:
     """Whether the columns of a table are on the grid and do not stretch."""
-    return is_on_grid(array) and bool(
-        np.square(array).sum(axis=0).max(initial=0.0) <= _STRETCH**2
-    )
+    if not is_on_grid(array):
+        return False
+    squares = np.square(array)
+    squared_lengths = squares.sum(axis=0)
+    longest = squared_lengths.max(initial=0.0)
+    return bool(longest <= _STRETCH**2)
 
 
 def is_near(array: Array, n_features: int) -> bool:
-    """Whether points are on the grid and no farther from the origin than points of the
-    box can be from a centre.
+    """Whether points are on the grid, and no farther from the origin than rows can be.
+
+    Rows count from a centre in the box.
     """
     # At most 2 sqrt(d) from a centre in the box.
     farthest = (2.0 * _STRETCH) ** 2 * n_features
-    return is_on_grid(array) and bool(
-        np.square(array).sum(axis=-1).max(initial=0.0) <= farthest
-    )
+    if not is_on_grid(array):
+        return False
+    squares = np.square(array)
+    squared_lengths = squares.sum(axis=-1)
+    longest = squared_lengths.max(initial=0.0)
+    return bool(longest <= farthest)

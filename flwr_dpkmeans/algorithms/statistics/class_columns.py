@@ -21,13 +21,15 @@ class Columns:
 
     @property
     def numbers(self) -> list[int]:
-        """Places of the columns of numbers."""
-        return [place for place, n in enumerate(self.categories) if not n]
+        """Indices of the columns of numbers."""
+        sizes = enumerate(self.categories)
+        return [column for column, n_categories in sizes if not n_categories]
 
     @property
     def coded(self) -> list[int]:
-        """Places of the columns of categories."""
-        return [place for place, n in enumerate(self.categories) if n]
+        """Indices of the columns of categories."""
+        sizes = enumerate(self.categories)
+        return [column for column, n_categories in sizes if n_categories]
 
     @property
     def n_cells(self) -> int:
@@ -35,62 +37,69 @@ class Columns:
         return sum(self.categories)
 
     def names(self, columns: Sequence[str]) -> dict[str, list[str]]:
-        """What is printed beside a column of numbers and a category, by the columns'
-        names.
+        """Names of the entries along the axes of numbers and of categories.
+
+        By the columns' names, if these have any.
         """
-        called = [
-            columns[index] if columns else f"column {index}"
-            for index in range(len(self.categories))
-        ]
+        names = list(columns)
+        if not names:
+            n_columns = len(self.categories)
+            names = [f"column {index}" for index in range(n_columns)]
         categories = [
-            f"{called[index]} = {code}"
+            f"{names[index]} = {code}"
             for index in self.coded
             for code in range(self.categories[index])
         ]
-        return {
-            "number": [called[index] for index in self.numbers],
-            "category": categories,
-        }
+        numbers = [names[index] for index in self.numbers]
+        return {"number": numbers, "category": categories}
 
     def require_codes(self, points: Array) -> None:
-        """Refuse rows, (n, n_features) in the units of the data, with a category that
-        there is not.
+        """Refuse rows with a category that there is not.
+
+        Rows are (n, n_features), in the units of the data.
         """
-        for place in self.coded:
-            own, n = points[:, place], self.categories[place]
-            if (foreign := own[~np.isin(own, np.arange(n))]).size:
-                told = (
-                    f"X has {foreign[0]:g} in column {place}, whose categories are 0 to"
-                    f" {n - 1}"
+        for column in self.coded:
+            codes = points[:, column]
+            n_categories = self.categories[column]
+            is_code = np.isin(codes, np.arange(n_categories))
+            foreign = codes[~is_code]
+            if foreign.size:
+                raise DataError(
+                    f"X has {foreign[0]:g} in column {column}, whose categories are 0"
+                    f" to {n_categories - 1}: code them so, or leave such rows out."
                 )
-                raise DataError(f"{told}: code them so, or leave such rows out.")
 
     def chances(
         self,
         cells: Array,
         smoothing: float,
     ) -> list[tuple[int, Array]]:
-        """For each column of categories its place and the chance of each category by
-        class, smoothed.
+        """Index of each column of categories, and each category's chance by class.
+
+        Chances are smoothed, (n_classes, n_categories).
         """
-        tables = self.smoothed(cells, smoothing)
-        shares = [table / table.sum(axis=1, keepdims=True) for table in tables]
-        return list(zip(self.coded, shares, strict=True))
+        chances = []
+        for table in self.smoothed(cells, smoothing):
+            totals = table.sum(axis=1, keepdims=True)
+            chances.append(table / totals)
+        return list(zip(self.coded, chances, strict=True))
 
     def smoothed(
         self,
         cells: Array,
         smoothing: float,
     ) -> list[Array]:
-        """For each column of categories the rows of each category by class, smoothed."""
+        """For each column of categories its rows by class and category, smoothed."""
         widths = [self.categories[column] for column in self.coded]
         ends = np.cumsum(widths)[:-1]
         return [table + smoothing for table in np.split(cells, ends, axis=1)]
 
 
 def codes_of(column: Array, n: int) -> Labels:
-    """Categories 0 to n - 1 from the box [-1, 1]: the nearest one."""
-    return np.clip(np.rint((column + 1.0) * ((n - 1) / 2.0)), 0, n - 1).astype(np.int64)
+    """Nearest categories, 0 to n - 1, of values in the box [-1, 1]."""
+    most = n - 1
+    codes = np.rint((column + 1.0) * (most / 2.0))
+    return np.clip(codes, 0, most).astype(np.int64)
 
 
 def class_arrays(
@@ -103,11 +112,11 @@ def class_arrays(
     arrays = moment_arrays(points[:, columns.numbers], labels, n_classes)
     if columns.coded:
         tables = []
-        for place in columns.coded:
-            n = columns.categories[place]
-            cell = labels * n + codes_of(points[:, place], n)
-            tables.append(
-                np.bincount(cell, minlength=n_classes * n).reshape(n_classes, n)
-            )
+        for column in columns.coded:
+            n_categories = columns.categories[column]
+            codes = codes_of(points[:, column], n_categories)
+            entries = labels * n_categories + codes
+            counts = np.bincount(entries, minlength=n_classes * n_categories)
+            tables.append(counts.reshape(n_classes, n_categories))
         arrays.append(np.concatenate(tables, axis=1).astype(np.float64))
     return arrays

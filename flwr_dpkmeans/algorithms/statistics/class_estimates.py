@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from flwr_dpkmeans.kernels.vectors import as_column
 from flwr_dpkmeans.kmeans.residuals.likely_values import likely_positive
 from flwr_dpkmeans.sums.round import Array
 
@@ -23,23 +24,29 @@ def pulled_together(
     counts: Array,
     noise: Array,
 ) -> tuple[Array, Array]:
-    """Noisy variances of classes, (n_classes, n_columns), each moved to their mean as
-    far as it is noise; what is left.
+    """Move noisy variances of classes to their mean, as far as they differ by noise.
 
     The more the noise explains of the differences between classes, the less of them is
-    kept (James and Stein).
+    left (James and Stein). Variances, their noise and what is left of it are
+    (n_classes, n_columns).
     """
-    weights = np.maximum(counts, 1.0)[:, None]
+    rows = np.maximum(counts, 1.0)
+    weights = as_column(rows)
     parts = weights / weights.sum()
-    mean = (parts * variances).sum(axis=0)
-    real = np.maximum(
-        (np.square(variances - mean) - np.square(noise)).mean(axis=0), 0.0
-    )
-    kept = real / (real + np.square(noise) + _TINY)
-    left = np.hypot(
-        kept * noise, (1.0 - kept) * np.sqrt(np.square(parts * noise).sum(axis=0))
-    )
-    return mean + kept * (variances - mean), left
+    weighted = parts * variances
+    mean = weighted.sum(axis=0)
+    noise_squares = np.square(noise)
+    differences = variances - mean
+    beyond_noise = np.square(differences) - noise_squares
+    mean_beyond = beyond_noise.mean(axis=0)
+    scatter = np.maximum(mean_beyond, 0.0)
+    share = scatter / (scatter + noise_squares + _TINY)
+    weighted_squares = np.square(parts * noise)
+    mean_noise = np.sqrt(weighted_squares.sum(axis=0))
+    of_mean = (1.0 - share) * mean_noise
+    remaining = np.hypot(share * noise, of_mean)
+    pulled = mean + share * differences
+    return pulled, remaining
 
 
 def likely_variances(noisy: Array, noise: Array) -> Array:
@@ -49,15 +56,20 @@ def likely_variances(noisy: Array, noise: Array) -> Array:
     """
     from scipy.special import softmax
 
-    some = np.maximum(noise, _TINY)
-    means, logs = [], []
-    for part, expected in _VARIANCES:
-        mean, chance = likely_positive(noisy - np.square(some) / expected, some)
+    deviation = np.maximum(noise, _TINY)
+    means = []
+    log_weights = []
+    for prior_chance, expected in _VARIANCES:
+        shift = np.square(deviation) / expected
+        mean, log_positive = likely_positive(noisy - shift, deviation)
         means.append(mean)
-        logs.append(
-            math.log(part / expected)
-            + 0.5 * np.square(some / expected)
-            - noisy / expected
-            + chance
-        )
-    return np.asarray((softmax(np.stack(logs), axis=0) * np.stack(means)).sum(axis=0))
+        log_density = math.log(prior_chance / expected)
+        ratio = deviation / expected
+        by_noise = 0.5 * np.square(ratio)
+        log_weight = log_density + by_noise - noisy / expected + log_positive
+        log_weights.append(log_weight)
+    stacked = np.stack(log_weights)
+    weights = softmax(stacked, axis=0)
+    weighted = weights * np.stack(means)
+    total = weighted.sum(axis=0)
+    return np.asarray(total)

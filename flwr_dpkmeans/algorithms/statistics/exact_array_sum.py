@@ -142,7 +142,7 @@ class ExactArraySumTask(ArraySumTask):
         return [tuple(blocks)] * self.max_rounds
 
     def _require_whole_sums(self, n_clients: int) -> None:
-        """Refuse a bound with which sums of whole numbers would lose their last digit."""
+        """Refuse a bound with which sums of integers would lose their last digit."""
         n_parts = n_clients * self.max_rounds
         most = _MOST_EXACT_WHOLE / n_parts
         unit = self.scale(n_clients).unit
@@ -208,7 +208,7 @@ class ExactArraySumTask(ArraySumTask):
         exact: Array,
         scale: ArrayScale,
     ) -> Array:
-        """What is left of a part in the result: arrays of whole numbers have no other."""
+        """What is left of a part in the result: arrays of integers have no other."""
         rounded = round_to_grid(exact)
         factor = scale.unit / scale.reach
         is_whole = np.repeat([dtype == "int64" for dtype in self._types], self.sizes)

@@ -14,7 +14,7 @@ _LEAST = 2.0**-16
 
 def group_counts(n_groups: int) -> ReleasePart:
     """Rows of each group."""
-    one = Sensitivity(
+    sensitivity = Sensitivity(
         Norm.L2,
         1.0,
         PrivacyUnit.RECORD,
@@ -24,7 +24,7 @@ def group_counts(n_groups: int) -> ReleasePart:
     return ReleasePart(
         "group_counts",
         (n_groups,),
-        one,
+        sensitivity,
         share=1.0,
         entry_bound=1.0,
     )
@@ -32,4 +32,6 @@ def group_counts(n_groups: int) -> ReleasePart:
 
 def deviations_of(variances: Array, least: float) -> Array:
     """Standard deviations of at least `least`, on the grid and above 0."""
-    return np.maximum(round_to_grid(np.sqrt(np.maximum(variances, least**2))), _LEAST)
+    at_least = np.maximum(variances, least**2)
+    deviations = round_to_grid(np.sqrt(at_least))
+    return np.maximum(deviations, _LEAST)

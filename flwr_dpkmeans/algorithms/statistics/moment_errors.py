@@ -18,7 +18,7 @@ def of_means(
     rows: Array,
     noise: Mapping[str, float],
 ) -> Array:
-    """Of means in the box [-1, 1], (n_groups, width), by the groups' rows, (n_groups,)."""
+    """Of means in the box [-1, 1], (n_groups, width), by rows, (n_groups,)."""
     sums = np.hypot(noise["group_sums"], means * noise["group_counts"])
     return _over_rows(
         Z * sums,

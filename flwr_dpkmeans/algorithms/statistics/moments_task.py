@@ -2,9 +2,9 @@
 
 Means and deviations, histograms, and who is far from them.
 
-`HistogramsTask` is the smallest private sum: one array. Rows are far from what all parties'
-rows are like by the moments, or by a private radius of each cluster (`RadiiTask`); who is
-flagged is known at the party alone.
+`HistogramsTask` is the smallest private sum: one array. Rows are far from what all
+parties' rows are like by the moments, or by a private radius of each cluster
+(`RadiiTask`); who is flagged is known at the party alone.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ class MomentsTask(OneRoundTask):
         """Also columns whose variance is within two deviations of its noise, to first
         order, of 0.
         """
-        found, first = super().doubts(plan, state, names), plan.rounds[0]
+        doubts = super().doubts(plan, state, names)
+        first = plan.rounds[0]
         (mean,), variance = state["means"], np.square(state[DEVIATIONS][0])
         counts, sums, squares = (
             plan.released_std(first, block) for block in first.blocks
@@ -107,13 +108,13 @@ class MomentsTask(OneRoundTask):
         ).tolist()
         return (
             (
-                *found,
+                *doubts,
                 report_sentence(
                     "blurred", what=f"deviation of {column_names(columns, names)}"
                 ),
             )
             if columns
-            else found
+            else doubts
         )
 
     def result(

@@ -58,16 +58,20 @@ def _as_categories(value: object) -> object:
         return tuple(int(text) if text.isdigit() else text for text in texts)
     if isinstance(value, list | np.ndarray):
         return tuple(
-            [one.item() if isinstance(one, np.integer) else one for one in value]
+            [item.item() if isinstance(item, np.integer) else item for item in value]
         )
     return value
 
 
+def _is_category_count(value: object) -> bool:
+    """Whether a value is 0, or a number of categories that a table can have."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        return False
+    return value == 0 or 2 <= value <= _MOST_CELLS
+
+
 def _require_categories(name: str, value: object) -> None:
-    plain = isinstance(value, tuple) and all(
-        isinstance(n, int) and not isinstance(n, bool) for n in value
-    )
-    if not plain or not all(n == 0 or 2 <= n <= _MOST_CELLS for n in value):  # type: ignore[attr-defined]
+    if not isinstance(value, tuple) or not all(map(_is_category_count, value)):
         raise ConfigurationError(
             f"{name} is {value!r}, but it must have a whole number for each column, 0"
             " for numbers and otherwise how many categories there are, at least 2:"
@@ -181,11 +185,11 @@ class NaiveBayesTask(OneRoundTask):
             state: State,
             labels: Labels,
         ) -> Sequence[Array]:
-            kept = (labels >= 0) & (labels < n_classes)
+            is_class = (labels >= 0) & (labels < n_classes)
             return class_arrays(
                 columns,
-                points[kept],
-                labels[kept],
+                points[is_class],
+                labels[is_class],
                 n_classes,
             )
 
@@ -194,25 +198,26 @@ class NaiveBayesTask(OneRoundTask):
 
         def advance(state: State, released: ReleasedSum) -> State:
             rows = released["group_counts"]
-            found = {"rows": rows}
+            arrays = {"rows": rows}
             if columns.numbers:
                 _, means, variances = read_moments(released)
-                noise = {one.name: public.released_std(one) for one in released.blocks}
+                noise = {}
+                for block in released.blocks:
+                    noise[block.name] = public.released_std(block)
                 counts = np.maximum(rows, 1.0)[:, None]
-                scales = np.hypot(
-                    noise["group_squares"], 2.0 * means * noise["group_sums"]
-                )
-                variances = likely_variances(
-                    *pulled_together(variances, rows, scales / counts)
-                )
+                of_means = 2.0 * means * noise["group_sums"]
+                errors = np.hypot(noise["group_squares"], of_means) / counts
+                pulled, remaining = pulled_together(variances, rows, errors)
+                variances = likely_variances(pulled, remaining)
                 # Without the error of the mean itself, a column that hardly varies
                 # would outweigh all others.
                 variances += np.square(noise["group_sums"] / counts)
                 deviations = deviations_of(variances, self.options.least_deviation)
-                found |= {"means": round_to_grid(means), DEVIATIONS: deviations}
+                arrays["means"] = round_to_grid(means)
+                arrays[DEVIATIONS] = deviations
             if columns.coded:
-                found[CELLS] = np.maximum(released[CELLS], 0.0)
-            return state.changed(**found)
+                arrays[CELLS] = np.maximum(released[CELLS], 0.0)
+            return state.changed(**arrays)
 
         return parts, PrivateSum(
             "classes",
@@ -223,15 +228,16 @@ class NaiveBayesTask(OneRoundTask):
         )
 
     def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:
-        columns, n_classes = self.columns(n_features), self.options.classes
-        found: dict[str, tuple[int, ...]] = {"rows": (n_classes,)}
+        columns = self.columns(n_features)
+        n_classes = self.options.classes
+        shapes: dict[str, tuple[int, ...]] = {"rows": (n_classes,)}
         if columns.numbers:
-            found |= dict.fromkeys(
-                ("means", DEVIATIONS), (n_classes, len(columns.numbers))
-            )
+            of_numbers = (n_classes, len(columns.numbers))
+            shapes["means"] = of_numbers
+            shapes[DEVIATIONS] = of_numbers
         if columns.coded:
-            found[CELLS] = (n_classes, columns.n_cells)
-        return found
+            shapes[CELLS] = (n_classes, columns.n_cells)
+        return shapes
 
     def result(
         self,
@@ -252,7 +258,7 @@ class NaiveBayesTask(OneRoundTask):
         )
         priors = self._priors(state)
         total = float(np.maximum(rows, 0.0).sum()) + smoothing * len(rows)
-        found: dict[str, Array] = {"class_prior": priors}
+        estimates: dict[str, Array] = {"class_prior": priors}
         axes: dict[str, tuple[str, ...]] = {"class_prior": ("class",)}
         errors = {"class_prior": of_shares(priors, total, noise["group_counts"])}
         if columns.numbers:
@@ -262,8 +268,8 @@ class NaiveBayesTask(OneRoundTask):
             )
             halves = (upper - lower) / 2.0
             means, variances = state["means"], np.square(state[DEVIATIONS])
-            found["theta"] = lower + (means + 1.0) * halves
-            found["var"] = variances * np.square(halves)
+            estimates["theta"] = lower + (means + 1.0) * halves
+            estimates["var"] = variances * np.square(halves)
             errors["theta"] = of_means(means, rows, noise) * halves
             # Beside noise, what the error of the mean itself has added.
             added = np.square(noise["group_sums"] / np.maximum(rows, 1.0))[:, None]
@@ -278,19 +284,19 @@ class NaiveBayesTask(OneRoundTask):
             ) * np.square(halves)
             axes |= dict.fromkeys(("theta", "var"), ("class", "number"))
         if columns.coded:
-            chances = [own for _, own in columns.chances(state[CELLS], smoothing)]
+            chances = [table for _, table in columns.chances(state[CELLS], smoothing)]
             totals = [
-                own.sum(axis=1, keepdims=True)
-                for own in columns.smoothed(state[CELLS], smoothing)
+                table.sum(axis=1, keepdims=True)
+                for table in columns.smoothed(state[CELLS], smoothing)
             ]
             spreads = [
-                of_shares(*pair, noise[CELLS])
-                for pair in zip(chances, totals, strict=True)
+                of_shares(shares, total, noise[CELLS])
+                for shares, total in zip(chances, totals, strict=True)
             ]
-            found["chances"] = np.concatenate(chances, axis=1)
+            estimates["chances"] = np.concatenate(chances, axis=1)
             errors["chances"] = np.concatenate(spreads, axis=1)
             axes["chances"] = ("class", "category")
-        return Result(found, errors, axes)
+        return Result(estimates, errors, axes)
 
     def cautions(self, plan: Plan) -> tuple[str, ...]:
         return noise_caution(
@@ -333,6 +339,8 @@ class NaiveBayesTask(OneRoundTask):
                     0.5 * np.square(steps).sum(axis=1) + np.log(deviation).sum()
                 )
         if columns.coded:
-            for place, chances in columns.chances(state[CELLS], self.options.smoothing):
-                joint += np.log(chances).T[codes_of(points[:, place], chances.shape[1])]
+            smoothing = self.options.smoothing
+            for column, chances in columns.chances(state[CELLS], smoothing):
+                codes = codes_of(points[:, column], chances.shape[1])
+                joint += np.log(chances).T[codes]
         return joint

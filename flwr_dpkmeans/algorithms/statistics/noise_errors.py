@@ -14,11 +14,12 @@ Z = 1.96
 
 
 def noise_of(plan: Plan) -> Mapping[str, float]:
-    """Standard deviation of the noise on each array of a plan's first own round, by
-    name.
-    """
+    """Noise on each array of a plan's first round, by name: standard deviations."""
     planned = plan.rounds[0]
-    return {block.name: plan.released_std(planned, block) for block in planned.blocks}
+    deviations = {}
+    for block in planned.blocks:
+        deviations[block.name] = plan.released_std(planned, block)
+    return deviations
 
 
 def constant(array: Array, noise: float) -> Array:
@@ -33,13 +34,21 @@ def of_shares(
 ) -> Array:
     """Of shares of noisy counts in their total, along the last axis."""
     n_others = shares.shape[-1] - 1
-    counts = noise * np.sqrt(np.square(1.0 - shares) + n_others * np.square(shares))
-    return np.asarray(np.minimum(Z * counts / np.maximum(total, 1.0), 1.0))
+    others = 1.0 - shares
+    by_count = np.square(others)
+    by_others = n_others * np.square(shares)
+    deviation = noise * np.sqrt(by_count + by_others)
+    rows = np.maximum(total, 1.0)
+    half_widths = Z * deviation / rows
+    return np.asarray(np.minimum(half_widths, 1.0))
 
 
 def of_roots(roots: Array, errors: Array) -> Array:
     """Of square roots, by the errors of their squares."""
     squares = np.square(roots)
-    above = np.sqrt(squares + errors) - roots
-    below = roots - np.sqrt(np.maximum(squares - errors, 0.0))
+    highest = np.sqrt(squares + errors)
+    least_squares = np.maximum(squares - errors, 0.0)
+    lowest = np.sqrt(least_squares)
+    above = highest - roots
+    below = roots - lowest
     return np.maximum(above, below)

@@ -79,11 +79,11 @@ class OneRoundTask(Task):
     ) -> bool:
         """Nothing is known before, then just these arrays, on the grid.
 
-        a server may tell clients no more.
+        A server may tell clients no more.
         """
         shapes = {} if step is not None else dict(self.shapes(plan.n_features or 0))
-        found = {name: array.shape for name, array in state.arrays.items()}
-        return found == shapes and all(map(is_on_grid, state.arrays.values()))
+        sent = {name: array.shape for name, array in state.arrays.items()}
+        return sent == shapes and all(map(is_on_grid, state.arrays.values()))
 
 
 def noise_caution(

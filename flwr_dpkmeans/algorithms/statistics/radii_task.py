@@ -151,24 +151,19 @@ class RadiiTask(OneRoundTask):
         state: State,
         names: Sequence[str],
     ) -> tuple[str, ...]:
-        """Clusters whose squared radius is within two deviations of its noise of 0,
-        where that of counts is nothing.
+        """Clusters whose squared radius is not told from 0.
+
+        It is within two deviations of its noise, where that of counts is nothing.
         """
-        sums = np.square(state["radii"] / self.options.reach) * np.maximum(
-            state["rows"], 1.0
-        )
-        found = np.flatnonzero(
-            sums <= _CLEAR * plan.released_std(plan.rounds[0], plan.rounds[0].blocks[1])
-        ).tolist()
-        return (
-            (
-                report_sentence(
-                    "blurred", what=f"radius of cluster {listed(map(str, found))}"
-                ),
-            )
-            if found
-            else ()
-        )
+        rows = np.maximum(state["rows"], 1.0)
+        sums = np.square(state["radii"] / self.options.reach) * rows
+        planned = plan.rounds[0]
+        noise = plan.released_std(planned, planned.blocks[1])
+        blurred = np.flatnonzero(sums <= _CLEAR * noise).tolist()
+        if not blurred:
+            return ()
+        clusters = listed(map(str, blurred))
+        return (report_sentence("blurred", what=f"radius of cluster {clusters}"),)
 
     def result(
         self,
@@ -210,12 +205,9 @@ class RadiiTask(OneRoundTask):
         )
         if outside.any():  # Scaling would clip them, to other centers.
             center, column = np.argwhere(outside)[0]
-            found = (
-                f"center {center} has {centers[center, column]:g} in column {column}"
-            )
             raise ConfigurationError(
-                f"{found}, which is outside the bounds: widen these, or move the"
-                " center."
+                f"center {center} has {centers[center, column]:g} in column {column},"
+                " which is outside the bounds: widen these, or move the center."
             )
         return round_to_grid(bounds.scale(centers))
 
@@ -229,8 +221,8 @@ def far_rows(
     """Flag rows, (n_rows, n_features) in the units of the data, farther from the
     nearest center than some radii; local.
 
-    Plan and radii are those of one run of `RadiiTask`; a data frame's columns are put in
-    its order.
+    Plan and radii are those of one run of `RadiiTask`; a data frame's columns are put
+    in its order.
     """
     task = plan.task
     assert isinstance(task, RadiiTask)

@@ -1,5 +1,6 @@
-"""A box in which all columns of a schema have one spread, worked out from a private sum
-of their moments.
+"""A box in which all columns of a schema have one spread.
+
+It is worked out from a private sum of their moments.
 """
 
 from __future__ import annotations
@@ -18,11 +19,9 @@ from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.settings import Box
 
-_LEAST = (
-    1.0 / 64.0
-    # smallest spread, in halves of a column's range: what varies less has no more
-    # weight than this
-)
+# smallest spread, in halves of a column's range: what varies less has no more weight
+# than this
+_LEAST = 1.0 / 64.0
 # standard deviations of a variance's noise, below which it is not told from zero
 _NOISE = 2.0
 
@@ -31,15 +30,13 @@ def moments_of(plan: Plan, points: Array) -> Mapping[str, Array]:
     """One client's exact part, by name, from rows (n_points, n_features) in the units
     of the data.
     """
-    stated = Bounds(*plan.settings.bounds).for_features(points.shape[1])
-    arrays = moment_arrays(
-        in_box(stated, points, plan.fraction_bits),
-        np.zeros(len(points), dtype=np.int64),
-        1,
-    )
-    return dict(
-        zip(("group_counts", "group_sums", "group_squares"), arrays, strict=True)
-    )
+    n_rows, width = points.shape
+    stated = Bounds(*plan.settings.bounds).for_features(width)
+    scaled = in_box(stated, points, plan.fraction_bits)
+    one_group = np.zeros(n_rows, dtype=np.int64)
+    arrays = moment_arrays(scaled, one_group, 1)
+    names = ("group_counts", "group_sums", "group_squares")
+    return dict(zip(names, arrays, strict=True))
 
 
 def standard_box(
@@ -47,25 +44,34 @@ def standard_box(
     released: ReleasedSum,
     noise: float,
 ) -> tuple[Box, tuple[int, ...]]:
-    """The stated bounds, widened so that deviations are units, and the features whose
-    deviation is not told from noise.
+    """Widen the stated bounds so that deviations are units.
 
-    `noise` is the deviation of a released sum of squares. A category's deviation is
-    that of its columns together, so that it has as much of the distance as a number.
+    Also returns the features whose deviation is not told from noise. `noise` is the
+    deviation of a released sum of squares. A category's deviation is that of its
+    columns together, so that it has as much of the distance as a number.
     """
     counts, _, variances = read_moments(released)
-    least = max(_LEAST**2, _NOISE * noise / max(1.0, float(counts[0])))
-    stated, units, unclear, place = (
-        Bounds(*plan.settings.bounds),
-        list[float](),
-        list[int](),
-        0,
-    )
-    for width, _ in plan.settings.standard_columns:
-        half = (stated.upper[place] - stated.lower[place]) / 2.0
-        total = math.fsum(np.maximum(variances[0, place : place + width], 0.0).tolist())
-        units.append(half * math.sqrt(max(least, total)))
-        unclear += range(place, place + width) if total <= least else ()
-        place += width
-    box = widened(plan.settings.standard_columns, stated, units)
-    return (box.lower, box.upper), tuple(unclear)
+    # None is below 0 but by noise.
+    by_feature = np.maximum(variances[0], 0.0).tolist()
+    n_rows = max(1.0, float(counts[0]))
+    variance_noise = _NOISE * noise / n_rows
+    least = max(_LEAST**2, variance_noise)
+    stated = Bounds(*plan.settings.bounds)
+    standard_columns = plan.settings.standard_columns
+    units: list[float] = []
+    unclear: list[int] = []
+    first = 0
+    for width, _ in standard_columns:
+        end = first + width
+        variances_of_column = by_feature[first:end]
+        variance = math.fsum(variances_of_column)
+        width_in_units = stated.upper[first] - stated.lower[first]
+        half_width = width_in_units / 2.0
+        spread = math.sqrt(max(least, variance))
+        units.append(half_width * spread)
+        if variance <= least:
+            unclear += range(first, end)
+        first = end
+    widest = widened(standard_columns, stated, units)
+    box = (widest.lower, widest.upper)
+    return box, tuple(unclear)

@@ -236,7 +236,9 @@ def test_the_noise_of_a_whole_run_less_one_clients_share(
     plan = plan_of(6, unit=unit)
     held = hold_points(plan.config, points_of(LEAST_SAMPLE))
     plan = plan_of(6, held.facts, unit=unit, n_init=1)
-    run_direct(plan, [points_of(30, seed=i) for i in range(6)], server_points=held.kept)
+    run_direct(
+        plan, [points_of(30, seed=i) for i in range(6)], server_points=held.on_server
+    )
     weights = np.stack(recorder.noise[6:12]).astype(np.float64)
     assert {shares.n_honest for shares in recorder.shares} == {5}
     for own in range(6):
@@ -358,7 +360,9 @@ def test_who_stays_out_sends_zeros_under_full_noise(
     held = hold_points(plan_of(n_clients, **values).config, points_of(40))
     plan = plan_of(n_clients, held.facts, **values, n_init=1)
     run_direct(
-        plan, [points_of(5, seed=i) for i in range(n_clients)], server_points=held.kept
+        plan,
+        [points_of(5, seed=i) for i in range(n_clients)],
+        server_points=held.on_server,
     )
     assert len(recorder.noise) == 4 * n_clients
     rounds = [

@@ -166,7 +166,7 @@ def test_who_has_the_servers_points(
     held = hold_points(config_of(bounds=BOX, **values), POINTS)
     assert held.scaled.tolist() == SCALED.tolist()
     assert held.facts.n_points == n_points
-    assert (held.kept is not None, held.public is not None) == (is_kept, is_public)
+    assert (held.on_server is not None, held.public is not None) == (is_kept, is_public)
     assert held.public is None or held.public.table.tolist() == SCALED.tolist()
 
 
