@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from flwr_dpkmeans.resources import limits
 
@@ -57,7 +57,7 @@ class Rows:
 
     def __array__(
         self,
-        dtype: Any = None,
+        dtype: DTypeLike | None = None,
         copy: bool | None = None,
     ) -> Array:
         return np.array(self[:], dtype=dtype)
@@ -72,7 +72,7 @@ class Rows:
             self.forget,
         )
 
-    def beside(self, others: Any) -> Any:
+    def beside(self, others: Array | Rows) -> Rows:
         """With other rows' columns behind one's own."""
         width = self.shape[1] + others.shape[1]
         return Rows(
@@ -81,7 +81,7 @@ class Rows:
             self.forget,
         )
 
-    def _taken(self, index: NDArray[np.int64]) -> Any:
+    def _taken(self, index: NDArray[np.int64]) -> Array | Rows:
         """Rows of an ascending index."""
         width = self.shape[1:]
 
@@ -106,7 +106,7 @@ class Rows:
         taken = Rows(shape, read, self.forget)
         if is_large(shape):
             return taken
-        return taken[:]
+        return taken.read(slice(0, len(index)))
 
 
 def is_large(shape: Shape) -> bool:

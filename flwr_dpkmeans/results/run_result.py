@@ -21,6 +21,8 @@ from flwr_dpkmeans.results.cautions.sureness import column_cautions
 from flwr_dpkmeans.results.whole_files import write_whole
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from flwr_dpkmeans.results.model import Model
     from flwr_dpkmeans.sums.round import State
 
@@ -43,7 +45,7 @@ class RunResult:
 
     (k,) or (1,); None if they were not.
     """
-    profile: Any = field(default=None, repr=False)
+    profile: pd.DataFrame | None = field(default=None, repr=False)
     """A data frame of the party's own rows by cluster, exact; None where there is none.
     """
     spent: str = field(default="", repr=False)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numbers
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -53,12 +53,12 @@ def client_of(data: ArrayLike | Encoded, folder: Path) -> KMeansClient:
     )
 
 
-def _real_numbers(array: NDArray[Any]) -> NDArray[Any]:
+def _real_numbers(array: NDArray[np.generic]) -> NDArray[np.generic]:
     """Cells as real numbers, where they are some."""
     kind = array.dtype.kind
     if kind == _OBJECT:
         # Columns differ in type, or have gaps.
-        objects: NDArray[Any] = np.frompyfunc(_real, 1, 1)(array)
+        objects: NDArray[np.generic] = np.frompyfunc(_real, 1, 1)(array)
         return objects
     if kind == _COMPLEX:
         # One cell that is no real number has made complex numbers of all.
@@ -68,16 +68,15 @@ def _real_numbers(array: NDArray[Any]) -> NDArray[Any]:
         return array.astype(np.float64)
 
 
-def _are_finite(array: NDArray[Any]) -> NDArray[np.bool_]:
+def _are_finite(array: NDArray[np.generic]) -> NDArray[np.bool_]:
     """Whether each cell is a finite number."""
-    is_finite = np.isfinite
     if array.dtype.kind == _OBJECT:
-        is_finite = np.frompyfunc(_is_finite, 1, 1)
-    finite: NDArray[np.bool_] = is_finite(array).astype(np.bool_)
-    return finite
+        answers = np.frompyfunc(_is_finite, 1, 1)(array)
+        return np.asarray(answers, dtype=np.bool_)
+    return np.asarray(np.isfinite(array))
 
 
-def _listed(rows: Sequence[Any]) -> NDArray[Any]:
+def _listed(rows: Sequence[object]) -> NDArray[np.generic]:
     """Lists as NumPy reads them or, where a cell is no number, or a row of another
     length, each row by itself.
 
@@ -97,18 +96,19 @@ def _listed(rows: Sequence[Any]) -> NDArray[Any]:
         if len(cells) != width:
             continue
         for column, cell in enumerate(cells):
-            is_scalar = isinstance(cell, np.ndarray) and cell.ndim == 0
-            table[index, column] = cell.item() if is_scalar else cell
+            if isinstance(cell, np.ndarray) and cell.ndim == 0:
+                cell = cell.item()
+            table[index, column] = cell
     return table
 
 
-def _has_cells(row: Any) -> bool:
+def _has_cells(row: object) -> TypeGuard[Iterable[object]]:
     if isinstance(row, np.ndarray):
         return row.ndim > 0
     return isinstance(row, Sequence) and not isinstance(row, str)
 
 
-def _real(cell: Any) -> Any:
+def _real(cell: object) -> object:
     """A complex number that is none, which one cell has made of a whole column, as the
     real one.
     """
@@ -117,7 +117,7 @@ def _real(cell: Any) -> Any:
     return cell
 
 
-def _is_finite(cell: Any) -> bool:
+def _is_finite(cell: object) -> bool:
     if isinstance(cell, np.generic):
         # Of few bits, it would be held against infinity instead of the largest float.
         cell = cell.item() if cell.dtype.kind in _NUMBERS else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from flwr.app import Context
 
@@ -67,7 +66,7 @@ def _client_of_path(context: Context, source: str) -> KMeansClient:
     )
 
 
-def layout_of(node: Mapping[str, Any]) -> Layout:
+def layout_of(node: Mapping[str, object]) -> Layout:
     """Return what a deployed node's own configuration says of its table."""
     stated = dict(json.loads(str(node.get("file") or "{}")))
     header = Dialect.of_scalars({"header": node.get("header", "")})
@@ -98,7 +97,7 @@ def _whole_table(
     layout: Layout,
     schema: Schema | None,
     columns: tuple[str, ...] | None,
-) -> Any:
+) -> object:
     """All rows of a node's table, of these columns, for its own profile."""
     if schema is not None:
         layout = layout.over(schema.file)

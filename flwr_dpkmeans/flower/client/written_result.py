@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from flwr_dpkmeans.algorithms.kmeans_task import CENTRE_DEVIATION
 from flwr_dpkmeans.algorithms.profile.profile_reading import read_profile
@@ -33,8 +32,8 @@ def run_result(
     report: PrivacyReport,
     names: tuple[str, ...] = (),
     schema: Schema | None = None,
-    profile: Callable[[Model], Any] = lambda model: None,
-    **details: Any,
+    profile: Callable[[Model], object] = lambda model: None,
+    **details: object,
 ) -> RunResult:
     """Read the clustering in a run's last state, with what else is `known` of it."""
     figures = read_profile(plan, state, schema)
@@ -66,11 +65,11 @@ def write_result(
     report: PrivacyReport,
     names: tuple[str, ...] = (),
     schema: Schema | None = None,
-    profile: Callable[[Model], Any] = lambda model: None,
+    profile: Callable[[Model], object] = lambda model: None,
     show: Callable[[str], None] = lambda text: None,
     *,
     aside: bool = False,
-    **details: Any,
+    **details: object,
 ) -> list[Path]:
     """Write what a run found: a clustering, with what else is `known` of it, or a
     task's own arrays.
@@ -118,7 +117,7 @@ def write_result(
 def _add_profile(
     folder: Path,
     result: RunResult,
-    profile: Callable[[Model], Any],
+    profile: Callable[[Model], object],
 ) -> None:
     """Write the party's own profile beside the files that are there already.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from flwr.app import MetricRecord
@@ -30,7 +29,7 @@ class KMeansResult(Result):
     """Metrics, if the run had an evaluation and the server may know it."""
 
 
-def result_type(dtype: np.dtype[Any], keeps_whole: bool) -> str:
+def result_type(dtype: np.dtype[np.generic], keeps_whole: bool) -> str:
     """The type that an array of a type comes back as.
 
     Small whole numbers may have a larger sum.
@@ -42,7 +41,7 @@ def result_type(dtype: np.dtype[Any], keeps_whole: bool) -> str:
 
 def step_metrics(step: Step) -> MetricRecord:
     """Metrics of one aggregation, as the result of a strategy lists them."""
-    metrics: dict[str, Any] = {
+    metrics: dict[str, int | float | list[int] | list[float]] = {
         "epsilon": step.epsilon,
         "n-clients": step.n_clients,
         "attempt": step.attempt,
