@@ -487,13 +487,13 @@ def _runs(report: LedgerReport) -> Iterator[Line]:
             yield dict(zip(_COLUMNS, row, strict=True))
 
 
-def _cell(column: str, value: Any) -> str:
+def _cell(column: str, value: object) -> str:
     """As the table has it: of a run's name not the node, whose own ledger this is."""
     if column == "plan":
         return str(value)[:12]
     if column == "run":
         return str(value).split("/")[0]
     formats = {"releases": "d", "epsilon": ".6g", "delta": ".3g"}
-    return format(
-        int(value) if column == "releases" else value, formats.get(column, "")
-    )
+    if column == "releases" and isinstance(value, float):
+        value = int(value)
+    return format(value, formats.get(column, ""))

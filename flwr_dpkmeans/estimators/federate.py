@@ -1,4 +1,4 @@
-"""Any registered task over several parties' tables in one process: `federate`."""
+"""A registered task over several parties' tables in one process: `federate`."""
 
 from __future__ import annotations
 

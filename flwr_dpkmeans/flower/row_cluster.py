@@ -62,22 +62,22 @@ Load = Callable[["pa.Table"], Table]
 """Makes a table of an Arrow table, in whatever process a block is read."""
 
 
-class Group(TypedDict):
+class _Group(TypedDict):
     """A group of rows of a Parquet file."""
 
     file: str
     group: int
 
 
-class BlockSum(TypedDict):
+class _BlockSum(TypedDict):
     """What a block's rows add up to, as bytes of float64, or why they do not."""
 
     total: bytes
     failed: str
 
 
-OfBlock = Callable[["pa.Table"], BlockSum]
-Summed = Callable[[list[Group], OfBlock], Iterable[BlockSum]]
+OfBlock = Callable[["pa.Table"], _BlockSum]
+Summed = Callable[[list[_Group], OfBlock], Iterable[_BlockSum]]
 
 
 def summed_elsewhere(policy: ClientPolicy) -> ClientPolicy:
@@ -202,7 +202,7 @@ class ClusterClient(KMeansClient):
                 str(file): range(pq.read_metadata(file).num_row_groups)
                 for file in self._files
             }
-            groups: list[Group] = [
+            groups: list[_Group] = [
                 {"file": file, "group": group}
                 for file, group_numbers in numbers.items()
                 for group in group_numbers
@@ -294,7 +294,7 @@ def _dask() -> Iterator[Summed]:
     from dask import config
     from distributed import Client, wait
 
-    def summed(groups: list[Group], of_block: OfBlock) -> Iterator[BlockSum]:
+    def summed(groups: list[_Group], of_block: OfBlock) -> Iterator[_BlockSum]:
         # A worker that cannot import this module would drop out for ever, without a
         # word.
         versions = client.run(
@@ -365,7 +365,7 @@ ENGINES = {
 }
 
 
-def of_group(group: Group, of_block: OfBlock) -> Iterator[BlockSum]:
+def of_group(group: _Group, of_block: OfBlock) -> Iterator[_BlockSum]:
     """On a worker: read one group of rows.
 
     Ray's own blocks join files, by types into which a cell may not fit.
@@ -385,7 +385,7 @@ def _of_block(
     load: Load,
     work: Callable[[KMeansClient], Array],
     version: str,
-) -> BlockSum:
+) -> _BlockSum:
     """On a worker: the number of rows and what a client of them finds, or why there is
     nothing, without a cell.
     """

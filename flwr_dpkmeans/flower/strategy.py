@@ -107,7 +107,7 @@ class PrivateKMeans(Strategy):
     on_step : callable, optional
         Told a `Step` after each aggregation; by default it is logged as one line.
     **options
-        Any other option of a run, such as ``trust``, ``noise``, ``max_iter``, the
+        Every other option of a run, such as ``trust``, ``noise``, ``max_iter``, the
         algorithm's own, such as ``alpha`` of `FastLloyd`, and objects such as
         ``unit=ClientLevel(20)``.
 

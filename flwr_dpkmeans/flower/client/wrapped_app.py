@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class WrappedApp(Wrapped):
-    """Any app of Flower's Message API as what answers `ArraySumTask`.
+    """An app of Flower's Message API as what answers `ArraySumTask`.
 
     It gets and gives what Flower's `FedAvg` asks for.
     """
