@@ -35,6 +35,8 @@ from flwr_dpkmeans.sums.statement import LOCAL, count_outside, local_cautions
 from flwr_dpkmeans.sums.wire import load_plan
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from flwr_dpkmeans.algorithms.measure.evaluation_result import EvaluationResult
     from flwr_dpkmeans.results.model import Model
 
@@ -343,7 +345,7 @@ class KMeansClient(NumPyClient):
             (points[rows] for rows in row_blocks(len(points), points.shape[1])),
         )
 
-    def profile(self, model: Model) -> object:
+    def profile(self, model: Model) -> pd.DataFrame | None:
         """This client's own rows by cluster.
 
         Whatever is wrong with the table decides nothing else.
