@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,9 @@ from flwr_dpkmeans.flower.run_keys import run_keys
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.results.whole_files import write_whole
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _HEAD = (
     (
@@ -157,16 +160,16 @@ class _Labelled:
 
     def _with_gaps(
         self,
-        labelled: Any,
+        labelled: pd.DataFrame,
         records: NDArray[np.int64],
-    ) -> Any:
+    ) -> pd.DataFrame:
         """A line without label for each record that is no row, so that lines and
         records agree.
         """
         end = int(records[-1]) + 1 if len(records) else self.n_rows
         return labelled.set_axis(records, axis=0).reindex(range(self.n_rows, end))
 
-    def _written(self, labelled: Any) -> str:
+    def _written(self, labelled: pd.DataFrame) -> str:
         self.n_rows += len(labelled)
         self.n_without += int(labelled["label"].isna().sum())
         return str(labelled.to_csv(index=False, header=False))

@@ -43,7 +43,7 @@ def takes(
     hints = get_type_hints(options, include_extras=True)
 
     def decorate(run: Callable[[OptionsT], int]) -> Callable[..., int]:
-        def command(**values: Any) -> int:
+        def command(**values: object) -> int:
             return run(options(**values))
 
         parameters = [
@@ -64,7 +64,7 @@ def takes(
     return decorate
 
 
-def _default_of(field: Field[Any]) -> object:
+def _default_of(field: Field[object]) -> object:
     if field.default_factory is not MISSING:
         return field.default_factory()
     if field.default is MISSING:

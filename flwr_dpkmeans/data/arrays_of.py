@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +15,7 @@ from flwr_dpkmeans.errors import (
 )
 
 
-def as_array(points: object) -> NDArray[Any]:
+def as_array(points: object) -> NDArray[np.generic]:
     """Turn array-likes and frames into an array of any dtype."""
     if isinstance(points, np.ma.MaskedArray):
         plain = np.asarray(points.data)

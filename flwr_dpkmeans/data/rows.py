@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from flwr_dpkmeans.resources import limits
 
@@ -50,38 +50,53 @@ class Rows:
         """
         if isinstance(rows, slice):
             start, stop, _ = rows.indices(len(self))
-            return self.read(slice(start, stop))
+            window = slice(start, stop)
+            return self.read(window)
         if isinstance(rows, tuple):
             return self.then(lambda block: block[rows])
         return self._taken(rows)
 
     def __array__(
         self,
-        dtype: Any = None,
+        dtype: DTypeLike | None = None,
         copy: bool | None = None,
     ) -> Array:
-        return np.array(self[:], dtype=dtype)
+        whole = self[:]
+        return np.array(whole, dtype=dtype)
 
     def then(self, change: Callable[[Any], Any]) -> Any:
         """What ``change(block) -> block`` makes of each block, row by row."""
         nothing = self.read(slice(0, 0))
         width = change(nothing).shape[1:]
+        shape = (len(self), *width)
+
+        def read(rows: slice) -> Array:
+            block = self.read(rows)
+            changed: Array = change(block)
+            return changed
+
         return Rows(
-            (len(self), *width),
-            lambda rows: change(self.read(rows)),
+            shape,
+            read,
             self.forget,
         )
 
-    def beside(self, others: Any) -> Any:
+    def beside(self, others: Array | Rows) -> Rows:
         """With other rows' columns behind one's own."""
         width = self.shape[1] + others.shape[1]
+        shape = (len(self), width)
+
+        def read(rows: slice) -> Array:
+            blocks = [self[rows], others[rows]]
+            return np.hstack(blocks)
+
         return Rows(
-            (len(self), width),
-            lambda rows: np.hstack([self[rows], others[rows]]),
+            shape,
+            read,
             self.forget,
         )
 
-    def _taken(self, index: NDArray[np.int64]) -> Any:
+    def _taken(self, index: NDArray[np.int64]) -> Array | Rows:
         """Rows of an ascending index."""
         width = self.shape[1:]
 
@@ -106,7 +121,8 @@ class Rows:
         taken = Rows(shape, read, self.forget)
         if is_large(shape):
             return taken
-        return taken[:]
+        whole = slice(0, len(index))
+        return taken.read(whole)
 
 
 def is_large(shape: Shape) -> bool:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -88,6 +88,9 @@ class Scale(StrEnum):
     NONE = "none"
 
 
+ScalarT = TypeVar("ScalarT", bound=np.generic)
+
+
 @dataclass(frozen=True)
 class Encoded:
     """The rows of a table as points in units, (n_kept, n_features).
@@ -137,9 +140,9 @@ class Encoded:
 
     def spread(
         self,
-        values: NDArray[Any],
+        values: NDArray[ScalarT],
         lacking: float = -1,
-    ) -> NDArray[Any]:
+    ) -> NDArray[ScalarT]:
         """One value, such as a label, for each row of the table, (n_rows, ...).
 
         `lacking` where a row was left out.
@@ -203,13 +206,13 @@ class Schema(Stated):
 
     @field_validator("file", mode="before")
     @classmethod
-    def _stated(cls, value: Any) -> Any:
+    def _stated(cls, value: object) -> object:
         """A file has a table of what is stated."""
         return Dialect(**value) if isinstance(value, Mapping) else value
 
     @field_validator("columns", mode="before")
     @classmethod
-    def _named(cls, value: Any) -> Any:
+    def _named(cls, value: object) -> object:
         """A file names columns by their tables."""
         if not isinstance(value, Mapping) or not value:
             return value
@@ -293,12 +296,12 @@ class Schema(Stated):
                 sentence += ": mend it."
             raise ConfigurationError(f"the schema {path}: {sentence}") from error
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return what a file says, in plain values of JSON and TOML.
 
         ``Schema(**keys)`` reads it.
         """
-        keys: dict[str, Any] = {"scale": self.scale.value}
+        keys: dict[str, object] = {"scale": self.scale.value}
         if self.profile:
             keys["profile"] = list(self.profile)
             keys["profile_share"] = self.profile_share
@@ -357,7 +360,7 @@ class Schema(Stated):
         if not self.profile and not self.gappy:
             return self
         columns = tuple(column for column in self.columns if column.weight)
-        parts: dict[str, Any] = {
+        parts: dict[str, object] = {
             "columns": columns,
             "scale": self.scale,
             "file": self.file,
@@ -478,7 +481,7 @@ class Schema(Stated):
 
     def encode(
         self,
-        table: Any,
+        table: object,
         called: str = "",
     ) -> Encoded:
         """Turn a table into points; no cell is an error, only missing columns are.

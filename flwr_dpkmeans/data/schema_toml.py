@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Any
 
 
-def read_toml(path: str | Path) -> dict[str, Any]:
+def read_toml(path: str | Path) -> dict[str, object]:
     """Read a schema's file; an OSError or ValueError if there is none."""
     file = Path(path)
     file = file.expanduser()

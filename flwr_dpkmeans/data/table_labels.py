@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from flwr_dpkmeans.errors import (
     DataError,
@@ -11,7 +10,7 @@ from flwr_dpkmeans.errors import (
 )
 
 
-def column_labels(points: object) -> list[Any]:
+def column_labels(points: object) -> list[object]:
     """Labels of a data frame's columns, whatever they are; none of an array's."""
     # pyarrow's `columns` are their cells.
     return list(getattr(points, "column_names", ()) or getattr(points, "columns", ()))
@@ -19,9 +18,9 @@ def column_labels(points: object) -> list[Any]:
 
 def require_same_labels(
     says: str,
-    labels: Sequence[Any],
+    labels: Sequence[object],
     whose: str,
-    others: Sequence[Any],
+    others: Sequence[object],
 ) -> None:
     """Refuse columns that are labelled in another way than as many others'.
 

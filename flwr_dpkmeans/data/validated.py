@@ -6,7 +6,6 @@ import numbers
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -160,7 +159,9 @@ def validate_labels(
     return whole
 
 
-def _as_real(array: NDArray[Any], labels: Sequence[object]) -> NDArray[Any]:
+def _as_real(
+    array: NDArray[np.generic], labels: Sequence[object]
+) -> NDArray[np.generic]:
     """Accept real numbers and truth values; a frame with both has dtype object."""
     if array.dtype.kind in "biuf":
         return array

@@ -21,7 +21,6 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import uvicorn
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -194,12 +193,12 @@ def _refusal(request: Request, token: str) -> Response | None:
 
 
 def _summed(
-    kind: Any,
+    kind: type[CounterMetricFamily | GaugeMetricFamily],
     name: str,
     about: str,
     label: str,
     amounts: Iterable[tuple[str, float]],
-) -> Any:
+) -> Metric:
     """A metric with one label, by whose values amounts are added up."""
     totals = Counter[str]()
     for value, amount in amounts:

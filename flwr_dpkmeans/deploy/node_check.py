@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 import click
 from cryptography import x509
@@ -76,11 +75,13 @@ def running(options: NodeOptions) -> int | None:
     return None
 
 
-def stated_run(text: str) -> dict[str, Any]:
+def stated_run(text: str) -> dict[str, object]:
     """Read what the server's operator will type."""
     require_pairs("run-config", text)
     try:
-        stated: dict[str, Any] = _private.parsed_settings([text]) if text else {}
+        stated: dict[str, object] = {}
+        if text:
+            stated |= _private.parsed_settings([text])
     except (click.ClickException, OSError, ValueError) as error:
         raise ConfigurationError(
             f"run-config is {text!r}, which cannot be read ({error}): correct it."

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
@@ -130,7 +130,7 @@ class NodeOptions(SettingsFile):
 
     Without one, `columns` names all columns in their order.
     """
-    file: Mapping[str, Any] = Field(default_factory=dict)
+    file: Mapping[str, object] = Field(default_factory=dict)
     """How the file is written, as a table [file].
 
     Separator, decimal, thousands, encoding, row-names, skip-lines, missing, comment,

@@ -11,7 +11,6 @@ import tempfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -142,12 +141,12 @@ def init(new_node: NewNode) -> Path:
     return folder / SETTINGS_FILE
 
 
-def _settings(new_node: NewNode, invitation: Invitation) -> dict[str, Any]:
+def _settings(new_node: NewNode, invitation: Invitation) -> dict[str, object]:
     """What NODE.toml says.
 
     The columns are read once, here, as no later row may decide on them.
     """
-    settings: dict[str, Any] = {
+    settings: dict[str, object] = {
         "name": new_node.name,
         "invitation": str(new_node.invitation.absolute()),
         "app": str(new_node.app.absolute()),

@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from flwr_dpkmeans.data.columns.column import Column
 from flwr_dpkmeans.data.columns.column_kind import Kind
@@ -35,6 +35,9 @@ from flwr_dpkmeans.node.ledger_entries import RESULT_TAKEN, LedgerEntry
 from flwr_dpkmeans.node.ledger_file import FileLedger, head_path
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.privacy.release import PrivacyUnit
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 _NO_TERMINAL = 1000
 _ENDS = ("bounds", "least", "median", "largest")
@@ -188,7 +191,7 @@ def file_table(dialect: Dialect) -> str:
     return "\n".join(["", "[file]", *lines, ""]) if lines else ""
 
 
-def _toml_value(value: Any) -> str:
+def _toml_value(value: object) -> str:
     if isinstance(value, str):
         return toml_text(value)
     if isinstance(value, list):
@@ -302,13 +305,17 @@ def new_identity(path: Path) -> int:
     return 0
 
 
+Line = dict[str, Any]
+"""Values of a table's line, or of a report, by name."""
+
+
 def show_identity(path: Path) -> int:
     """Print a public key, alone in its line; the private key stays in the file."""
     print(Identity.load(path).public_key.hex())
     return 0
 
 
-def owner_sees(options: NodeOptions) -> dict[str, Any]:
+def owner_sees(options: NodeOptions) -> Line:
     """What a node was asked, allowed, gave and refused, and what is left.
 
     From policy, ledger, log and alerts.
@@ -367,7 +374,7 @@ def owner_sees(options: NodeOptions) -> dict[str, Any]:
     }
 
 
-def without_infinities(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def without_infinities(rows: Iterable[Mapping[str, object]]) -> list[dict[str, object]]:
     """Rows as JSON has them, which knows no infinity.
 
     That is a string, as in the ledger's file.
@@ -441,7 +448,7 @@ def _print_table(report: LedgerReport) -> None:
     _print(table)
 
 
-def _print(table: Any) -> None:
+def _print(table: RenderableType) -> None:
     """Nothing is cut off: a terminal's narrow columns fold, and a file or pipe has no
     width.
     """
@@ -450,7 +457,7 @@ def _print(table: Any) -> None:
     Console(width=None if sys.stdout.isatty() else _NO_TERMINAL).print(table)
 
 
-def _runs(report: LedgerReport) -> Iterator[dict[str, Any]]:
+def _runs(report: LedgerReport) -> Iterator[Line]:
     """What each run was charged for, by data set and unit, in the order of their first
     charge.
     """
@@ -480,13 +487,13 @@ def _runs(report: LedgerReport) -> Iterator[dict[str, Any]]:
             yield dict(zip(_COLUMNS, row, strict=True))
 
 
-def _cell(column: str, value: Any) -> str:
+def _cell(column: str, value: object) -> str:
     """As the table has it: of a run's name not the node, whose own ledger this is."""
     if column == "plan":
         return str(value)[:12]
     if column == "run":
         return str(value).split("/")[0]
     formats = {"releases": "d", "epsilon": ".6g", "delta": ".3g"}
-    return format(
-        int(value) if column == "releases" else value, formats.get(column, "")
-    )
+    if column == "releases" and isinstance(value, float):
+        value = int(value)
+    return format(value, formats.get(column, ""))

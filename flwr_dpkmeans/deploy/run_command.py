@@ -18,7 +18,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 import httpx
@@ -35,7 +34,7 @@ from flwr_dpkmeans.deploy.findings import (
 )
 from flwr_dpkmeans.deploy.invitation import Invitation
 from flwr_dpkmeans.deploy.node_command import settings_text
-from flwr_dpkmeans.deploy.server_options import ServerOptions
+from flwr_dpkmeans.deploy.server_options import ServerOptions, SettingValue
 from flwr_dpkmeans.errors import ConfigurationError, PeerError, listed
 from flwr_dpkmeans.flower._private import (
     SERVER_APP,
@@ -173,8 +172,8 @@ def check(request: RunRequest) -> None:
 def planned(
     options: ServerOptions,
     app: Path,
-    stated: Mapping[str, Any],
-) -> tuple[dict[str, Any], Plan]:
+    stated: Mapping[str, SettingValue],
+) -> tuple[dict[str, SettingValue], Plan]:
     """What a run is to be told, and the plan that its ServerApp will draft of that.
 
     Raised is what it would end with.
@@ -320,7 +319,7 @@ def _streamed(
     return 1
 
 
-def _end_of(environment: Mapping[str, str], *which: str) -> Mapping[str, Any]:
+def _end_of(environment: Mapping[str, str], *which: str) -> Mapping[str, str]:
     """What is said of a run that has ended, however often the SuperLink is killed
     meanwhile.
     """
@@ -338,7 +337,7 @@ def _end_of(environment: Mapping[str, str], *which: str) -> Mapping[str, Any]:
     }
 
 
-def listed_runs(environment: Mapping[str, str], *which: str) -> list[dict[str, Any]]:
+def listed_runs(environment: Mapping[str, str], *which: str) -> list[dict[str, str]]:
     """What ``flwr list`` says of runs.
 
     One that was ended from outside has no words of its own.

@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 import httpx
 from cryptography import x509
@@ -201,7 +201,7 @@ def make_server(
             " each once."
         )
     require_outside_apps(folder)
-    made: dict[str, Any] = {
+    made: dict[str, object] = {
         "federation": federation,
         "superlink": address,
         "app": app_hash(app),
@@ -656,13 +656,32 @@ def _user() -> str:
 # -- what it sees ----------------------------------------------------------------------
 
 
-def status(options: ServerOptions) -> dict[str, Any]:
+class PartyStatus(TypedDict):
+    """What is seen of one party."""
+
+    name: str
+    node: str
+    status: str
+    since: str
+    answered: NotRequired[str]
+    silent: NotRequired[int]
+
+
+class ServerStatus(TypedDict):
+    """What is seen of a server: whether it answers, who is there, and runs."""
+
+    superlink: bool
+    parties: list[PartyStatus]
+    runs: list[dict[str, str]]
+
+
+def status(options: ServerOptions) -> ServerStatus:
     """Who is there, by name, and each run with its sentence."""
     is_up, nodes = (
         is_healthy(options.port, options.authority),
         dict[bytes, "NodeInfo"](),
     )
-    parties: list[dict[str, Any]] = []
+    parties: list[PartyStatus] = []
     if is_up:
         try:
             with options.client() as client:
@@ -700,7 +719,7 @@ def _party(
     name: str,
     node: NodeInfo | None,
     unknown: str = "",
-) -> dict[str, Any]:
+) -> PartyStatus:
     if node is None:
         return {"name": name, "node": "", "status": unknown, "since": ""}
     # Whoever reaches the port may have registered it.
@@ -745,7 +764,7 @@ def _runs(options: ServerOptions) -> list[dict[str, str]]:
     return lines
 
 
-def _party_line(party: dict[str, Any]) -> str:
+def _party_line(party: PartyStatus) -> str:
     """A party in one line, and whether it is online and silent.
 
     Such a node may be dead inside.

@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from pydantic import Field
 
@@ -36,6 +36,10 @@ LEAST_PARTIES = 3
 
 What a party's first policy asks for.
 """
+
+
+SettingValue = bool | float | int | str
+"""Values of a run's configuration in Flower."""
 
 
 class ServerOptions(SettingsFile):
@@ -165,10 +169,17 @@ class ServerOptions(SettingsFile):
         # As a whole: another `flwr` may be reading it.
         new.replace(self.home / "config.toml")
 
-    def run_settings(self, stated: Mapping[str, Any]) -> dict[str, Any]:
+    def run_settings(
+        self,
+        stated: Mapping[str, SettingValue],
+    ) -> dict[str, SettingValue]:
         """A run's configuration, with what is known here and not stated there."""
         n_parties = len(Invitation.from_toml(self.invitation).parties)
-        settings = {"num-clients": n_parties, "output": str(self.results), **stated}
+        settings: dict[str, SettingValue] = {
+            "num-clients": n_parties,
+            "output": str(self.results),
+            **stated,
+        }
         n_clients = settings["num-clients"]  # not yet looked at
         least = (
             min(n_clients, LEAST_PARTIES)

@@ -7,7 +7,7 @@ import os
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 from pydantic import (
     AfterValidator,
@@ -58,7 +58,7 @@ class SettingsFile(BaseModel):
     @classmethod
     def of(
         cls,
-        values: Mapping[str, Any],
+        values: Mapping[str, object],
         path: Path,
     ) -> Self:
         """Take what the file says, or is about to say."""
@@ -70,7 +70,7 @@ class SettingsFile(BaseModel):
             ) from error
 
     @classmethod
-    def to_toml(cls, values: Mapping[str, Any]) -> str:
+    def to_toml(cls, values: Mapping[str, object]) -> str:
         """The file's text: each key (as a field) with what it is for, and behind a #
         those that have no value.
         """
@@ -93,7 +93,7 @@ class SettingsFile(BaseModel):
         return "\n".join(lines[1:]) + "\n"
 
 
-def _as_toml(value: Any) -> str:
+def _as_toml(value: object) -> str:
     """A value as a TOML file has it; a mapping is an inline table."""
     if isinstance(value, Mapping):
         pairs = ", ".join(f"{key} = {_as_toml(part)}" for key, part in value.items())

@@ -1,4 +1,4 @@
-"""Any registered task over several parties' tables in one process: `federate`."""
+"""A registered task over several parties' tables in one process: `federate`."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def federate_tables(
     class_names: Sequence[object] | None = None,
     engine: str = "inprocess",
     n_examples: int | str | None = None,
-    **options: Any,
+    **options: object,
 ) -> Federated:
     """Compute a private statistic over tables that are read, see `federate`.
 
@@ -176,7 +176,7 @@ def _require_labels(n_classes: int, *, has_labels: bool) -> None:
     )
 
 
-def _options_of(task: str | Task) -> dict[str, Any]:
+def _options_of(task: str | Task) -> dict[str, object]:
     if isinstance(task, str):
         TASKS.find(task)
         return {"algorithm": task}

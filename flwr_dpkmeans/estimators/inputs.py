@@ -12,7 +12,7 @@ PartyTables: TypeAlias = Any
 
 No type tells a list of tables from a table that is a list of rows.
 """
-PartyLabels: TypeAlias = Any
+PartyLabels: TypeAlias = PartyTables
 """Labels, listed or by name as the tables are, or those of one table."""
 Answer: TypeAlias = NDArray[np.generic]
 """What a method of a fitted estimator says of each row of one table."""

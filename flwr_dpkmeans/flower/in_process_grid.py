@@ -37,7 +37,7 @@ class Node:
     """One virtual client: the app that it runs, and its own configuration."""
 
     app: ClientApp
-    node_config: Mapping[str, Any] = field(default_factory=dict)
+    node_config: Mapping[str, bool | float | int | str] = field(default_factory=dict)
 
 
 class InProcessGrid(Grid):
@@ -55,7 +55,7 @@ class InProcessGrid(Grid):
         nodes: Iterable[Node],
         *,
         run_id: int = 1,
-        run_config: Mapping[str, Any] | None = None,
+        run_config: Mapping[str, bool | float | int | str] | None = None,
     ) -> None:
         self._nodes = dict(enumerate(nodes, start=FIRST_NODE_ID))
         self._run = _private.empty_run(run_id)

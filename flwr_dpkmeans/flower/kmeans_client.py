@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from flwr.client import NumPyClient
 from numpy.typing import ArrayLike
@@ -35,6 +35,8 @@ from flwr_dpkmeans.sums.statement import LOCAL, count_outside, local_cautions
 from flwr_dpkmeans.sums.wire import load_plan
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from flwr_dpkmeans.algorithms.measure.evaluation_result import EvaluationResult
     from flwr_dpkmeans.results.model import Model
 
@@ -125,7 +127,7 @@ class KMeansClient(NumPyClient):
         feature_names: Sequence[str] | None = None,
         labels: ArrayLike | Callable[[], ArrayLike] | None = None,
         schema: Schema | None = None,
-        table: Callable[[], Any] | None = None,
+        table: Callable[[], object] | None = None,
     ) -> None:
         self.schema, self.agreement = schema, ""
         if schema is not None:
@@ -311,12 +313,6 @@ class KMeansClient(NumPyClient):
                 read_evaluation(plan, state, int(n_asked)) if measured else None
             )
         if self.output_dir is not None:
-            spent: Any = config.get("spent", "")
-            details = {
-                "evaluation": self.evaluation_,
-                "image_shape": self.image_shape,
-                "spent": spent,
-            }
             for path in write_result(
                 self.output_dir,
                 plan,
@@ -326,7 +322,9 @@ class KMeansClient(NumPyClient):
                 self.schema,
                 self.profile,
                 aside=can_run_aside(),
-                **details,
+                evaluation=self.evaluation_,
+                image_shape=self.image_shape,
+                spent=str(config.get("spent", "")),
             ):
                 logger.info("wrote %s", path)
         if isinstance(self.points, Rows):
@@ -347,7 +345,7 @@ class KMeansClient(NumPyClient):
             (points[rows] for rows in row_blocks(len(points), points.shape[1])),
         )
 
-    def profile(self, model: Model) -> Any:
+    def profile(self, model: Model) -> pd.DataFrame | None:
         """This client's own rows by cluster.
 
         Whatever is wrong with the table decides nothing else.
@@ -386,8 +384,7 @@ class KMeansClient(NumPyClient):
             return None
         stated_labels = self.labels() if callable(self.labels) else self.labels
         if isinstance(stated_labels, Rows):
-            in_blocks: Any = stated_labels
-            labels_of_rows: Labels = in_blocks.then(
+            labels_of_rows: Labels = stated_labels.then(
                 lambda block: as_classes(block, len(block))
             )
             return labels_of_rows
@@ -423,9 +420,18 @@ class KMeansClient(NumPyClient):
         return self._scaled[1]
 
 
-def held_by(table: Table) -> dict[str, Any]:
+class ClientTable(TypedDict):
+    """The arguments of a `KMeansClient` that are its table."""
+
+    X: ArrayLike
+    feature_names: Sequence[str]
+    schema: Schema | None
+    labels: Callable[[], ArrayLike] | None
+
+
+def held_by(table: Table) -> ClientTable:
     """What a `KMeansClient` is made of, from a table that was loaded."""
-    labels: Any = table.labels
+    labels = table.labels
     read_labels = None if labels is None else lambda: labels
     return {
         "X": table.points,

@@ -14,7 +14,6 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from flwr.app import Message
 
@@ -83,7 +82,7 @@ class Progress(logging.Handler):
         """Since the start."""
         return self._clock() - self._start
 
-    def tell(self, **news: Any) -> None:
+    def tell(self, **news: object) -> None:
         """Take news in, sets of nodes by their names, and renew the file."""
         if self._folder is None:
             return
@@ -166,7 +165,7 @@ class Progress(logging.Handler):
         self,
         server: Server,
         messages: Sequence[Message],
-    ) -> Iterator[Listener]:
+    ) -> Iterator[Listener[Message]]:
         """Measure one round trip; what is yielded is told all replies so far."""
         start, nodes, replies = time.monotonic(), set(server.nodes), list[Message]()
         answered_before = set[int]()

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 import numpy as np
 
@@ -46,6 +46,8 @@ from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.round import Array
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from flwr_dpkmeans.results.model import Model
 
 _BLOCK_ROWS = 1 << 17
@@ -55,11 +57,27 @@ _RETRIES = 5
 _LOOK_AGAIN = (
     10.0  # seconds without an answer of Dask's, after which it may be that nobody works
 )
-Load = Callable[[Any], Table]
+T = TypeVar("T")
+Load = Callable[["pa.Table"], Table]
 """Makes a table of an Arrow table, in whatever process a block is read."""
-Item = dict[str, Any]
-OfBlock = Callable[[Any], Item]
-Summed = Callable[[list[Item], OfBlock], Iterable[Item]]
+
+
+class _Group(TypedDict):
+    """A group of rows of a Parquet file."""
+
+    file: str
+    group: int
+
+
+class _BlockSum(TypedDict):
+    """What a block's rows add up to, as bytes of float64, or why they do not."""
+
+    total: bytes
+    failed: str
+
+
+OfBlock = Callable[["pa.Table"], _BlockSum]
+Summed = Callable[[list[_Group], OfBlock], Iterable[_BlockSum]]
 
 
 def summed_elsewhere(policy: ClientPolicy) -> ClientPolicy:
@@ -150,14 +168,14 @@ class ClusterClient(KMeansClient):
             logger.warning("the own rows are not held against the result: %s", error)
             return np.zeros(1 + self.points.shape[1])
 
-    def profile(self, model: Model) -> Any:
+    def profile(self, model: Model) -> None:
         logger.info("no local profile is written of rows on a cluster")
 
     def count(self) -> int:
         """How many rows are clustered: for this client's own eyes."""
         return int(self.summed(lambda client: np.array([float(len(client.points))]))[0])
 
-    def _looked_at(self) -> tuple[list[Path], Any]:
+    def _looked_at(self) -> tuple[list[Path], pa.Table]:
         """The files, and a table without rows."""
         schemas = parquet_schemas(Path(self._path))
         return list(schemas), next(iter(schemas.values())).empty_table()
@@ -184,7 +202,7 @@ class ClusterClient(KMeansClient):
                 str(file): range(pq.read_metadata(file).num_row_groups)
                 for file in self._files
             }
-            groups = [
+            groups: list[_Group] = [
                 {"file": file, "group": group}
                 for file, group_numbers in numbers.items()
                 for group in group_numbers
@@ -200,7 +218,7 @@ class ClusterClient(KMeansClient):
                         f"a block of the table on a {name} cluster cannot be summed:"
                         f" {answer['failed']}"
                     )
-                total = total + np.divmod(np.frombuffer(answer["found"]), 1.0)
+                total = total + np.divmod(np.frombuffer(answer["total"]), 1.0)
             return np.asarray(total.sum(axis=0))
 
         n_rows, *_ = total = self._on_cluster(added)
@@ -213,7 +231,7 @@ class ClusterClient(KMeansClient):
         )
         return np.asarray(total[1:])
 
-    def _on_cluster(self, work: Callable[[Summed], Any]) -> Any:
+    def _on_cluster(self, work: Callable[[Summed], T]) -> T:
         """What ``work`` returns.
 
         No sentence has an address, or what the engine says of a row.
@@ -276,7 +294,7 @@ def _dask() -> Iterator[Summed]:
     from dask import config
     from distributed import Client, wait
 
-    def summed(groups: list[Item], of_block: OfBlock) -> Iterator[Item]:
+    def summed(groups: list[_Group], of_block: OfBlock) -> Iterator[_BlockSum]:
         # A worker that cannot import this module would drop out for ever, without a
         # word.
         versions = client.run(
@@ -347,7 +365,7 @@ ENGINES = {
 }
 
 
-def of_group(group: Item, of_block: OfBlock) -> Iterator[Item]:
+def of_group(group: _Group, of_block: OfBlock) -> Iterator[_BlockSum]:
     """On a worker: read one group of rows.
 
     Ray's own blocks join files, by types into which a cell may not fit.
@@ -363,11 +381,11 @@ def of_group(group: Item, of_block: OfBlock) -> Iterator[Item]:
 
 
 def _of_block(
-    block: Any,
+    block: pa.Table,
     load: Load,
     work: Callable[[KMeansClient], Array],
     version: str,
-) -> Item:
+) -> _BlockSum:
     """On a worker: the number of rows and what a client of them finds, or why there is
     nothing, without a cell.
     """
@@ -386,7 +404,7 @@ def _of_block(
             failed = str(error)
         except Exception as error:  # its text may hold cells
             failed = f"{where_raised(error)}."
-    return {"found": vector.tobytes(), "failed": failed}
+    return {"total": vector.tobytes(), "failed": failed}
 
 
 def _statistic(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from flwr_dpkmeans import foreign_names
@@ -17,7 +16,11 @@ from flwr_dpkmeans.data.partition import COLUMN_KINDS, MIXTURE, Partition, parse
 from flwr_dpkmeans.data.schema_source import schema_of
 from flwr_dpkmeans.errors import ConfigurationError, member, nearest, require_positive
 from flwr_dpkmeans.flower.client.ray_nodes import OutputFiles
-from flwr_dpkmeans.flower.client.simulated_tables import mixture_of, simulated_part
+from flwr_dpkmeans.flower.client.simulated_tables import (
+    RunValues,
+    mixture_of,
+    simulated_part,
+)
 from flwr_dpkmeans.flower.messages.server_kind import is_simulated_server
 from flwr_dpkmeans.flower.run_keys import (
     DEFAULTS,
@@ -37,7 +40,7 @@ from flwr_dpkmeans.sums.task import TASKS
 
 
 def checked_strategy(
-    run_config: Mapping[str, Any],
+    run_config: RunValues,
     n_nodes: int,
     *,
     simulated: bool | None = None,
@@ -68,7 +71,7 @@ def checked_strategy(
 
 
 def strategy_from_run_config(
-    run_config: Mapping[str, Any],
+    run_config: RunValues,
     *,
     server_points: Array | None = None,
     simulated: bool | None = None,
@@ -136,7 +139,7 @@ def strategy_from_run_config(
     )
 
 
-def require_known(run_config: Mapping[str, Any]) -> None:
+def require_known(run_config: RunValues) -> None:
     """Refuse a key that does not exist, with the nearest that does."""
     names = {key.name for key in run_keys()}
     for key in run_config:
@@ -156,7 +159,7 @@ def require_known(run_config: Mapping[str, Any]) -> None:
             raise ConfigurationError(f"there is no run-config key {key!r}: {mend}")
 
 
-def _stated_options(config: Mapping[str, Any]) -> dict[str, Any]:
+def _stated_options(config: RunValues) -> dict[str, Any]:
     """The options that are stated and not automatic, by their flat names."""
     kind = algorithm_entry(config["algorithm"])
     for other in TASKS.values():
@@ -178,13 +181,13 @@ def _stated_options(config: Mapping[str, Any]) -> dict[str, Any]:
     return {option: value for option, value in values.items() if value is not None}
 
 
-def _unless_auto(config: Mapping[str, Any], key: str) -> Any:
+def _unless_auto(config: RunValues, key: str) -> Any:
     """What a key was given; None where it is left to the run."""
     value = config.get(key, AUTO)
     return None if isinstance(value, str) and value == AUTO else value
 
 
-def _simulated_source(config: Mapping[str, Any]) -> str:
+def _simulated_source(config: RunValues) -> str:
     """What `data` names in a simulation.
 
     Deployed nodes bring their own files, so nothing is known of them.
@@ -192,13 +195,13 @@ def _simulated_source(config: Mapping[str, Any]) -> str:
     return str(config["data"]) if config[SIMULATED] else ""
 
 
-def _public_facts(config: Mapping[str, Any]) -> dict[str, Any]:
+def _public_facts(config: RunValues) -> dict[str, Any]:
     """What is public of the tables: names as stated.
 
     a bundled data set's size and names are in its documentation.
     """
     source = _simulated_source(config)
-    facts: dict[str, Any] = {}
+    facts: dict[str, object] = {}
     if source == MIXTURE:
         facts["n_features"] = mixture_of(config).n_features
     elif source in BUNDLED:
@@ -213,7 +216,7 @@ def _public_facts(config: Mapping[str, Any]) -> dict[str, Any]:
     return facts
 
 
-def _server_data(config: Mapping[str, Any]) -> Table | Array | None:
+def _server_data(config: RunValues) -> Table | Array | None:
     """The server's own points: a file, a bundled data set, or those of the generated
     mixture.
     """
@@ -231,7 +234,7 @@ def _server_data(config: Mapping[str, Any]) -> Table | Array | None:
     return load_server_table(source, ignored=left_out - {""}, schema=schema)
 
 
-def _bounds(config: Mapping[str, Any], *, has_server_points: bool) -> Any:
+def _bounds(config: RunValues, *, has_server_points: bool) -> object:
     """Bounds as stated, or the documented ones of the data.
 
     None where neither are, or they follow from server data.
@@ -244,7 +247,7 @@ def _bounds(config: Mapping[str, Any], *, has_server_points: bool) -> Any:
     return BUNDLED[source].bounds if source in BUNDLED else None
 
 
-def _require_partition(config: Mapping[str, Any]) -> None:
+def _require_partition(config: RunValues) -> None:
     kind = str(config["partition"])
     member("partition", kind, Partition)
     if config["data"] == MIXTURE and kind != Partition.IID.value:

@@ -112,7 +112,7 @@ def keys_of(kind: type[Task]) -> Iterator[RunKey]:
 
 
 def _key(
-    field: Field[Any],
+    field: Field[object],
     *,
     table: str = "",
     default: Any = None,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
@@ -89,7 +88,7 @@ def report_result(
     strategy: PrivateKMeans,
     result: KMeansResult,
     folder: Path,
-    run_config: Mapping[str, Any],
+    run_config: Mapping[str, object],
 ) -> None:
     """Write what the server may know and print the absolute paths of all files."""
     first_only, schema = (

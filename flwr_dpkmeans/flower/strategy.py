@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from flwr.app import Array as FlowerArray
@@ -107,7 +107,7 @@ class PrivateKMeans(Strategy):
     on_step : callable, optional
         Told a `Step` after each aggregation; by default it is logged as one line.
     **options
-        Any other option of a run, such as ``trust``, ``noise``, ``max_iter``, the
+        Every other option of a run, such as ``trust``, ``noise``, ``max_iter``, the
         algorithm's own, such as ``alpha`` of `FastLloyd`, and objects such as
         ``unit=ClientLevel(20)``.
 
@@ -120,7 +120,7 @@ class PrivateKMeans(Strategy):
 
     algorithm: ClassVar[str] = ""
 
-    def __init_subclass__(cls, algorithm: str = "", **others: Any) -> None:
+    def __init_subclass__(cls, algorithm: str = "", **others: object) -> None:
         super().__init_subclass__(**others)
         cls.algorithm = algorithm or cls.algorithm
 
@@ -128,16 +128,16 @@ class PrivateKMeans(Strategy):
         self,
         n_clusters: int | str | Auto | None = None,
         *,
-        bounds: Any = None,
+        bounds: object = None,
         n_features: int | None = None,
         epsilon: float = 1.0,
         delta: float | None = None,
         n_examples: int | str | PrivateCount | None = None,
         n_clients: int | None = None,
-        server_data: Any = None,
+        server_data: object = None,
         timeouts: Timeouts | None = None,
         on_step: OnStep | None = None,
-        **options: Any,
+        **options: object,
     ) -> None:
         options.setdefault("algorithm", self.algorithm)
         options |= {
@@ -179,7 +179,13 @@ class PrivateKMeans(Strategy):
 
     @classmethod
     def from_config(
-        cls, config: RunConfig, *, server_points: Array | None = None, **options: Any
+        cls,
+        config: RunConfig,
+        *,
+        server_points: Array | None = None,
+        timeouts: Timeouts | None = None,
+        on_step: OnStep | None = None,
+        on_warning: Callable[[str], None] = logger.warning,
     ) -> PrivateKMeans:
         """Build the strategy from a validated configuration, and the server's points in
         the caller's units.
@@ -188,7 +194,13 @@ class PrivateKMeans(Strategy):
         told each sentence of the log.
         """
         strategy = cls.__new__(cls)
-        strategy._set_up(config, server_points, **options)
+        strategy._set_up(
+            config,
+            server_points,
+            timeouts,
+            on_step,
+            on_warning,
+        )
         return strategy
 
     def _set_up(

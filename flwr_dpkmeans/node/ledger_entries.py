@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 import numbers
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from flwr_dpkmeans.errors import invalid
 from flwr_dpkmeans.privacy.provenance import utc_now
@@ -116,8 +115,8 @@ def _is_utc(time: str) -> bool:
 class _NumberRule(NamedTuple):
     """What a number of an entry must be, how it is stored, and the words for it."""
 
-    kind: type[Any]
-    read: Callable[[Any], float]
+    kind: type[object]
+    read: type[int] | type[float]
     least: float
     most: float
     bound: str

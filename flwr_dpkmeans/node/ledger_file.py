@@ -55,7 +55,7 @@ class FileLedger(MemoryLedger):
 
     An unfinished last line is what a crash in the middle of `charge` leaves, for which
     nothing was sent: it does not count, and the next charge cuts it off and logs so.
-    Any other flaw, of the file or of the head beside it, stops every use with a
+    Every other flaw, of the file or of the head beside it, stops every use with a
     BudgetError. Links are followed. The folder must exist (else: ConfigurationError):
     one that is missing, say because a disk is not mounted, must not start an empty
     ledger.

@@ -22,7 +22,7 @@ from pydantic import (
 
 from flwr_dpkmeans.errors import ConfigurationError, invalid
 
-Read = Callable[[str, Any], Any]
+Read = Callable[[str, object], object]
 """``read(name, value)`` returns a valid limit, or raises."""
 LONGEST_QUOTE = 60
 """Characters that a sentence repeats of a name.
@@ -55,9 +55,9 @@ def valid(
     bound, mend : str
         What a value must be, and what to do about one that is not.
     """
-    adapter: TypeAdapter[Any] = TypeAdapter(kind, config=ConfigDict(strict=True))
+    adapter: TypeAdapter[object] = TypeAdapter(kind, config=ConfigDict(strict=True))
 
-    def read(name: str, value: Any) -> Any:
+    def read(name: str, value: object) -> object:
         """Return a valid limit, or raise a ConfigurationError that says what would."""
         try:
             return adapter.validate_python(value)

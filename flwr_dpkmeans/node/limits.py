@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from flwr_dpkmeans.errors import BudgetError, RefusalError, distinct_texts
 from flwr_dpkmeans.node.ledger import Past
@@ -35,6 +35,8 @@ So many runs of one price fit into a total as would without steps, for 2, 3, 4, 
 10, 12, 15, 20, 30 and 60 runs.
 """
 
+T = TypeVar("T")
+
 Refuse = Callable[[Any, Proposal], str | None]
 """``refuse(limit, proposal)`` is the sentence of a refusal; None allows the plan."""
 
@@ -57,10 +59,22 @@ def refuse_nothing(limit: object, proposal: Proposal) -> None:
 
 
 def limit_field(
-    default: Any, read: Read, refuse: Refuse = refuse_nothing, **kind: Any
-) -> Any:
-    """Declare a field of the policy; `kind` are the rest of a `Limit`."""
-    limit = Limit(read, refuse, **kind)
+    default: T,
+    read: Read,
+    refuse: Callable[[T, Proposal], str | None] = refuse_nothing,
+    *,
+    is_required: bool = False,
+    error: type[RefusalError | BudgetError] = RefusalError,
+    of_past: bool = False,
+) -> T:
+    """Declare a field of the policy; see `Limit`."""
+    limit = Limit(
+        read,
+        refuse,
+        is_required,
+        error,
+        of_past,
+    )
     return field(default=default, metadata={"limit": limit})
 
 
@@ -98,7 +112,7 @@ def at_most(
     default: float = math.inf,
     read: Read = read_amount,
     required: bool = False,
-) -> Any:
+) -> float:
     """Declare a limit on what a plan costs, beside what other runs have spent.
 
     Parameters
@@ -175,7 +189,7 @@ def one_of(
     planned: Callable[[Plan], str],
     *,
     required: bool = False,
-) -> Any:
+) -> tuple[str, ...]:
     """Declare a list of names that a plan's must be among; an empty one allows all."""
 
     def refuse(allowed: Sequence[str], proposal: Proposal) -> str | None:
@@ -203,7 +217,7 @@ def at_least(
     words: str,
     *,
     required: bool = False,
-) -> Any:
+) -> int:
     """Declare a whole number that a plan's must not be below.
 
     `least` is the smallest that a policy may state; `words` take the plan's and this.
@@ -223,7 +237,7 @@ def at_least(
     )
 
 
-def at_most_a_day(counted: Callable[[Proposal], int], words: str) -> Any:
+def at_most_a_day(counted: Callable[[Proposal], int], words: str) -> int | None:
     """Declare a number of other runs within 24 hours that a plan may not come after."""
 
     def refuse(most: int | None, proposal: Proposal) -> str | None:
@@ -244,7 +258,7 @@ def switch(
     default: bool,
     is_refused: Callable[[Proposal], bool],
     words: str,
-) -> Any:
+) -> bool:
     """Declare a boolean that refuses plans where it is not the default."""
 
     def refuse(value: bool, proposal: Proposal) -> str | None:

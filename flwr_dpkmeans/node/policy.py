@@ -227,7 +227,7 @@ class ClientPolicy:
     @classmethod
     def from_mapping(
         cls,
-        mapping: Mapping[str, Any],
+        mapping: Mapping[str, object],
         *,
         base: ClientPolicy | None = None,
     ) -> ClientPolicy:
@@ -385,7 +385,7 @@ IN_SIMULATION = ClientPolicy(max_delta=0.5)
 """
 
 
-def read_toml(path: str | Path, name: str) -> dict[str, Any]:
+def read_toml(path: str | Path, name: str) -> dict[str, object]:
     """Read a TOML file on this machine.
 
     One that cannot be read is a ConfigurationError that calls it `name`.

@@ -10,7 +10,7 @@ import base64
 import math
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -42,6 +42,8 @@ from flwr_dpkmeans.results.value_texts import with_errors
 from flwr_dpkmeans.sums.trust import TRUST_MODELS
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from flwr_dpkmeans.algorithms.profile.profile_reading import Figure
     from flwr_dpkmeans.results.model import Model
     from flwr_dpkmeans.results.run_result import RunResult
@@ -147,10 +149,10 @@ def _origin(report: PrivacyReport) -> list[tuple[str, str]]:
     return origin
 
 
-def _of_result(result: RunResult) -> dict[str, Any]:
+def _of_result(result: RunResult) -> dict[str, object]:
     """What a page says to whoever may know the clusters."""
     model = result.model
-    values: dict[str, Any] = {
+    values: dict[str, object] = {
         "centres": _centres(model, _ON_PAGE, result.radius),
         "profile": _profile(model.federated_profile),
         "sureness": _sureness(result),
@@ -177,7 +179,7 @@ def registry_record(report: PrivacyReport, result: RunResult | None = None) -> b
     ).encode()
 
 
-def _facts(report: PrivacyReport, result: RunResult | None) -> dict[str, Any]:
+def _facts(report: PrivacyReport, result: RunResult | None) -> dict[str, object]:
     """Facts of a run that the page and the record both state."""
     return {
         "report": report,
@@ -352,7 +354,15 @@ def _figure_text(figure: Figure) -> str:
     return f"{estimate} ± {number_text(figure.deviation)}"
 
 
-def _own_profile(profile: Any) -> list[Table]:
+class _ProfileLine(Protocol):
+    """A line of a local profile."""
+
+    commonest: str
+    mean: float
+    std: float
+
+
+def _own_profile(profile: pd.DataFrame) -> list[Table]:
     """The local profile: mean and spread of cells, or their commonest value."""
     cells: dict[str, list[str]] = {}
     for line in profile.itertuples():
@@ -373,7 +383,7 @@ def _clustered_columns(model: Model) -> set[str]:
     return {column.name for column in model.schema.clustered.columns}
 
 
-def _own_text(line: Any) -> str:
+def _own_text(line: _ProfileLine) -> str:
     """Mean and spread of a column's cells in one cluster, or their commonest value."""
     commonest = _FIRST.match(line.commonest)
     if commonest is not None:

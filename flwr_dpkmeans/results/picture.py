@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import textwrap
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,10 @@ from flwr_dpkmeans.results.pictures.figures import (
 from flwr_dpkmeans.results.value_texts import with_errors
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure, SubFigure
+
     from flwr_dpkmeans.results.run_result import RunResult
 
 
@@ -92,7 +97,7 @@ def draw_summary(result: RunResult) -> bytes:
     return png_of(summary_figure(result))
 
 
-def summary_figure(result: RunResult) -> Any:
+def summary_figure(result: RunResult) -> Figure:
     """Draw what came out: the clusters, and what speaks against them.
 
     Narrow, so that a telephone shows it.
@@ -115,9 +120,13 @@ def summary_figure(result: RunResult) -> Any:
     last = _LINE_HEIGHT * len(cautions) + 0.01
     whole = sum(heights) + last + _LINE_HEIGHT * (len(words) + 1)
     figure.set_size_inches(_WIDTH, whole)
-    *parts, below = figure.subfigures(
-        len(heights) + 1, 1, height_ratios=(*heights, last)
+    subfigures = figure.subfigures(
+        len(heights) + 1,
+        1,
+        squeeze=False,
+        height_ratios=(*heights, last),
     )
+    *parts, below = subfigures.ravel()
     below.text(
         0.01,
         0.5,
@@ -166,7 +175,7 @@ def _heights(result: RunResult) -> list[float]:
     return [heat, _SCATTER_HEIGHT] if says_most else [heat]
 
 
-def _draw_images(figure: Any, result: RunResult) -> None:
+def _draw_images(figure: SubFigure, result: RunResult) -> None:
     k = len(result.model.centroids)
     rows = math.ceil(k / _MOST_COLUMNS)
     columns = math.ceil(k / rows)
@@ -202,7 +211,7 @@ def _count_label(
     return f"{cluster}: n ~ {size_text(count)}{caution}"
 
 
-def _draw_columns(figure: Any, result: RunResult) -> None:
+def _draw_columns(figure: SubFigure, result: RunResult) -> None:
     """Draw columns x clusters: values in units, shaded by how clusters differ."""
     model = result.model
     columns = model.leading(_MOST_SHOWN)
@@ -267,13 +276,15 @@ def _shortened(name: str) -> str:
     return f"{name[: half - 1]}...{name[-half:]}"
 
 
-def _beside_counts(figure: Any, result: RunResult) -> Any:
+def _beside_counts(figure: SubFigure, result: RunResult) -> Axes:
     """Axes of a scatter plot, with the noisy counts listed beside them."""
     listed = [
         _count_label(j, count, result.report)
         for j, count in enumerate(result.model.counts[:_LINES])
     ]
     share = _COUNT_CHARACTER * max(map(len, listed))
+    axis: Axes
+    beside: Axes
     axis, beside = figure.subplots(1, 2, width_ratios=(1.0 - share, share))
     beside.set_axis_off()
     for line, label in enumerate(listed):
@@ -287,6 +298,15 @@ def _beside_counts(figure: Any, result: RunResult) -> Any:
     return axis
 
 
+def _date_texts(span: tuple[float, float]) -> Callable[[float, float], str]:
+    """What writes a column's numbers of days as dates."""
+
+    def date_text(days: float, _: float) -> str:
+        return iso_date(days, *span)
+
+    return date_text
+
+
 def _axes_of(
     points: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -298,7 +318,7 @@ def _axes_of(
     return axes, variances / total
 
 
-def _draw_scatter(axis: Any, result: RunResult) -> None:
+def _draw_scatter(axis: Axes, result: RunResult) -> None:
     """Centroids on their two principal axes, or as they are in two columns.
 
     Areas from noisy counts.
@@ -317,12 +337,11 @@ def _draw_scatter(axis: Any, result: RunResult) -> None:
         ]
         labels = [*model.names, ""][:2]
         columns = model.schema.clustered.columns if model.schema else ()
-        for side, column in zip((axis.xaxis, axis.yaxis), columns, strict=False):
+        sides: dict[Literal["x", "y"], Axis] = {"x": axis.xaxis, "y": axis.yaxis}
+        for (letter, side), column in zip(sides.items(), columns, strict=False):
             if column.kind == Kind.DATE:
-                side.set_major_formatter(
-                    lambda days, _, span=column.range: iso_date(days, *span)
-                )
-                side.get_major_locator().set_params(nbins=4)
+                side.set_major_formatter(_date_texts(column.range))
+                axis.locator_params(axis=letter, nbins=4)
     else:
         axes, shares = _axes_of(leading)
         shown = np.zeros((len(centred), 2))

@@ -7,12 +7,12 @@ import tomllib
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flwr_dpkmeans.log import printable
 
 if TYPE_CHECKING:
-    pass
+    from jinja2 import Environment
 
 
 HTML, MARKDOWN, CONSOLE = "html", "markdown", "console"
@@ -23,7 +23,7 @@ _LONGEST = 10_000
 
 
 @lru_cache(maxsize=3)
-def _environment(form: str) -> Any:
+def _environment(form: str) -> Environment:
     from jinja2 import DictLoader, Environment, StrictUndefined
     from markupsafe import Markup
 
@@ -61,7 +61,7 @@ def _environment(form: str) -> Any:
     return environment
 
 
-def rendered(template: str, form: str, **values: Any) -> str:
+def rendered(template: str, form: str, **values: object) -> str:
     """Fill a template in one of the forms, without lines that its tags leave empty."""
     environment = _environment(form)
     macros = environment.get_template("html.j2" if form == HTML else "markdown.j2")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from flwr_dpkmeans.algorithms.measure.evaluated_state import COST_CURVE
 from flwr_dpkmeans.algorithms.measure.evaluation_result import EvaluationResult
@@ -21,8 +21,18 @@ from flwr_dpkmeans.results.cautions.sureness import column_cautions
 from flwr_dpkmeans.results.whole_files import write_whole
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from flwr_dpkmeans.results.model import Model
     from flwr_dpkmeans.sums.round import State
+
+
+class ResultDetails(TypedDict, total=False):
+    """Fields of a `RunResult` that do not follow from the run's last state."""
+
+    image_shape: tuple[int, ...] | None
+    evaluation: EvaluationResult | None
+    spent: str
 
 
 @dataclass(frozen=True)
@@ -43,19 +53,22 @@ class RunResult:
 
     (k,) or (1,); None if they were not.
     """
-    profile: Any = field(default=None, repr=False)
+    profile: pd.DataFrame | None = field(default=None, repr=False)
     """A data frame of the party's own rows by cluster, exact; None where there is none.
     """
     spent: str = field(default="", repr=False)
 
     @classmethod
     def of(
-        cls, model: Model, report: PrivacyReport, state: State, **details: Any
+        cls,
+        model: Model,
+        report: PrivacyReport,
+        state: State,
+        *,
+        profile: pd.DataFrame | None = None,
+        **details: Unpack[ResultDetails],
     ) -> RunResult:
-        """With what a run's last state tells, and warns of.
-
-        `details` are other fields, such as the evaluation.
-        """
+        """With what a run's last state tells, and warns of."""
         curve = state.extras.get(COST_CURVE)
         radius = state.extras.get(RADIUS)
         if radius is not None:
@@ -78,6 +91,7 @@ class RunResult:
             movements=state.movements,
             scaled_costs=curve,
             radius=radius,
+            profile=profile,
             **details,
         )
 

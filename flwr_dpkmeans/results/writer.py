@@ -24,6 +24,7 @@ from flwr_dpkmeans.results.whole_files import write_folder, write_whole
 
 if TYPE_CHECKING:
     import pandas as pd
+    from numpy.typing import ArrayLike, NDArray
 
 _logger = placed_logger("flwr_dpkmeans.results")
 
@@ -55,7 +56,7 @@ def result_files(result: RunResult) -> dict[str, bytes]:
     report = result.report
     model = result.model
     costs = result.costs
-    arrays: dict[str, Any] = {
+    arrays: dict[str, NDArray[np.generic] | np.str_] = {
         "centroids": model.centroids,
         "cluster_centers_error": model.cluster_centers_error,
         "counts": model.counts,
@@ -149,7 +150,7 @@ def _archive(arrays: Mapping[str, Any]) -> bytes:
 
 def _report_files(
     report: PrivacyReport,
-    metrics: dict[str, Any],
+    metrics: Mapping[str, object],
     result: RunResult | None = None,
     picture: bytes = b"",
 ) -> dict[str, bytes]:
@@ -182,7 +183,7 @@ def _report_files(
 def write_report(
     folder: Path,
     report: PrivacyReport,
-    arrays: Mapping[str, Any] | None = None,
+    arrays: Mapping[str, ArrayLike] | None = None,
 ) -> list[Path]:
     """Write the report and its metrics, which every party may have.
 

@@ -162,7 +162,7 @@ def _plain(value: float) -> str:
     return str(int(value)) if value.is_integer() else repr(value)
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     """Two pairs as a caller would write them."""
     return repr(value.tolist() if isinstance(value, np.ndarray) else value)
 

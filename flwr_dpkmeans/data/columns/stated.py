@@ -31,7 +31,7 @@ class Stated(BaseModel):
             why = finding(error, type(self).model_fields)
             raise ConfigurationError(what + why) from None
 
-    def __getstate__(self) -> dict[Any, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Return what is stated, and nothing that follows from it, for any format."""
         state = super().__getstate__()
         attributes = state["__dict__"]
@@ -39,7 +39,7 @@ class Stated(BaseModel):
         values = {name: attributes[name] for name in attributes if name in names}
         return state | {"__dict__": values}
 
-    def __setstate__(self, state: dict[Any, Any]) -> None:
+    def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore what was stored, checked as when it was stated.
 
         Some formats, such as skops, give the member of an enumeration back as its text.

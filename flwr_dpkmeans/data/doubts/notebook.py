@@ -55,7 +55,7 @@ def doubts_of_rows(
     return sentences
 
 
-def doubts_of_frames(frames: Sequence[Any], schema: Schema) -> list[str]:
+def doubts_of_frames(frames: Sequence[object], schema: Schema) -> list[str]:
     """Say which numbers are written as codes, and where persons have several rows.
 
     Numbers are a schema's, persons are looked for in all other columns. Whether a
@@ -74,7 +74,7 @@ def doubts_of_frames(frames: Sequence[Any], schema: Schema) -> list[str]:
 
 
 def _doubts_of_column(
-    frame: Any,
+    frame: object,
     name: str,
     kind: Kind | None,
 ) -> tuple[Doubt, ...]:
@@ -95,14 +95,14 @@ def _number_features(schema: Schema) -> list[int]:
     return numbers
 
 
-def _labels(frame: Any) -> list[object]:
+def _labels(frame: object) -> list[object]:
     """What a mapping or a frame calls its columns."""
     if isinstance(frame, Mapping):
         return list(frame)
     return column_labels(frame)
 
 
-def _texts(frame: Any, name: str) -> list[str]:
+def _texts(frame: object, name: str) -> list[str]:
     """First cells of a column that are texts."""
     cells = _cells(frame, name, MOST_LOOKED_AT)
     return [cell for cell in cells if isinstance(cell, str)]
@@ -112,7 +112,7 @@ def _cells(
     frame: Any,
     name: str,
     most: int = _MOST_CELLS,
-) -> list[Any]:
+) -> list[object]:
     """First cells of a column.
 
     None of a table that cannot be looked at so, which is no error here.

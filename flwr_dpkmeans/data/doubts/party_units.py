@@ -337,7 +337,8 @@ def _of_one_shape(
     """
     n_columns = reference.shape[1]
     # 5% of equal shapes are farther apart.
-    slack = 1.36 * float(np.sqrt(1.0 / len(reference) + 1.0 / len(other)))
+    n_inverse = 1.0 / len(reference) + 1.0 / len(other)
+    slack = 1.36 * float(np.sqrt(n_inverse))
     before = _distance(reference[:, column], other[:, column])
     if n_columns < 2 or before < _OTHER_SHAPE + slack:
         return None
@@ -358,9 +359,12 @@ def _of_one_shape(
 def _distance(first: Array, second: Array) -> float:
     """Largest distance of two distribution functions, of values in ascending order."""
     values = np.concatenate([first, second])
-    shares_of_first = np.searchsorted(first, values, side="right") / len(first)
-    shares_of_second = np.searchsorted(second, values, side="right") / len(second)
-    return float(np.abs(shares_of_first - shares_of_second).max())
+    counts_of_first = np.searchsorted(first, values, side="right")
+    counts_of_second = np.searchsorted(second, values, side="right")
+    shares_of_first = counts_of_first / len(first)
+    shares_of_second = counts_of_second / len(second)
+    distances = np.abs(shares_of_first - shares_of_second)
+    return float(distances.max())
 
 
 def _apart(reference: Array, other: Array) -> float:
@@ -393,13 +397,15 @@ def _steps(
     if min(width, width_of_other) <= 0.0:
         return np.where(reference == other, 0.0, np.inf)
     spread = max(width, width_of_other) / _SPREAD_OF_RANGE
-    return np.asarray(np.abs(other - reference) / spread)
+    differences = np.abs(other - reference)
+    return np.asarray(differences / spread)
 
 
 def _is_beyond(quantiles: Array, party: int) -> bool:
     """Whether a party's middle lies far beyond what all others' have in common."""
     others = np.delete(quantiles, party, axis=0)
-    low, high = others.min(), others.max()
+    low = others.min()
+    high = others.max()
     gap_above = quantiles[party, 0] - high
     gap_below = low - quantiles[party, -1]
     gap = max(gap_above, gap_below)

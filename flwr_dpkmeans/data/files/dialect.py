@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Self
 
 from pydantic import (
     BaseModel,
@@ -72,7 +72,7 @@ class Dialect(BaseModel):
     dates: str | None = None
     """How dates are written beside ISO 8601, as "%d.%m.%Y" (Python's strptime)."""
 
-    def __init__(self, **stated: Any) -> None:
+    def __init__(self, **stated: object) -> None:
         try:
             super().__init__(**stated)
         except ValidationError as error:
@@ -87,7 +87,7 @@ class Dialect(BaseModel):
         mode="before",
     )
     @classmethod
-    def _marks(cls, value: Any) -> Any:
+    def _marks(cls, value: object) -> object:
         """Read a mark, which may be named since configurations lose a lone tab."""
         return _NAMED_SEPARATORS.get(value, value) if isinstance(value, str) else value
 
@@ -166,12 +166,12 @@ class Dialect(BaseModel):
         stated = self.model_dump(exclude_none=True)
         return Dialect(**(other.model_dump(exclude_none=True) | stated))
 
-    def stated(self) -> dict[str, Any]:
+    def stated(self) -> dict[str, object]:
         """Return what is stated, in plain values of JSON and TOML."""
         return self.model_dump(mode="json", exclude_none=True)
 
     @classmethod
-    def of_scalars(cls, values: Mapping[str, Any]) -> Dialect:
+    def of_scalars(cls, values: Mapping[str, object]) -> Dialect:
         """Read it from a run's configuration, whose values are scalars.
 
         Names may have hyphens; several markers of missing cells are separated by
@@ -183,10 +183,12 @@ class Dialect(BaseModel):
             if value not in _UNSTATED
         }
         for name in ("header", "row_names"):
-            if isinstance(stated.get(name), str):
-                stated[name] = _truth(name, stated[name])
-        if isinstance(stated.get("missing"), str):
-            stated["missing"] = tuple(stated["missing"].split(","))
+            truth = stated.get(name)
+            if isinstance(truth, str):
+                stated[name] = _truth(name, truth)
+        missing = stated.get("missing")
+        if isinstance(missing, str):
+            stated["missing"] = tuple(missing.split(","))
         return cls(**stated)
 
 

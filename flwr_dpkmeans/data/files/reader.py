@@ -17,7 +17,6 @@ from collections.abc import (
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from flwr_dpkmeans.data.files.dialect import UNSTATED, Dialect
 from flwr_dpkmeans.data.files.formats.arrays import npy_blocks, npz_blocks
@@ -59,7 +58,7 @@ SHOWN_SUFFIXES = (
 
 
 def open_table(
-    source: Any,
+    source: object,
     dialect: Dialect = UNSTATED,
     *,
     query: str = "",

@@ -8,7 +8,6 @@ from collections.abc import (
     Iterator,
 )
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -27,7 +26,7 @@ from flwr_dpkmeans.errors import DataError
 
 
 def load_declared(
-    path: Any,
+    path: object,
     layout: Layout,
     store: Store = IN_MEMORY,
 ) -> Table:
@@ -92,7 +91,7 @@ def load_declared(
 
 
 def load_stated(
-    source: Any,
+    source: object,
     layout: Layout,
     schema: Schema | None,
     store: Store = IN_MEMORY,

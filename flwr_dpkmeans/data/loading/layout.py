@@ -7,7 +7,6 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass, replace
-from typing import Any
 
 from flwr_dpkmeans.data.files.dialect import UNSTATED, Dialect
 from flwr_dpkmeans.data.files.open_table import OpenTable
@@ -71,7 +70,7 @@ class Layout:
         """Return the same, with what its dialect leaves open taken from another one."""
         return replace(self, dialect=self.dialect.over(dialect))
 
-    def open(self, source: Any) -> OpenTable:
+    def open(self, source: object) -> OpenTable:
         """Open a table as a node does, which looks at no row to find out what it is."""
         names = () if self.has_header else self.columns
         return open_table(

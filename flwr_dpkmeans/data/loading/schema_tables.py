@@ -9,7 +9,6 @@ from collections.abc import (
 )
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from flwr_dpkmeans.data.columns.seen import Seen, added
 from flwr_dpkmeans.data.files.open_table import ColumnUse, OpenTable
@@ -27,7 +26,7 @@ IN_MEMORY = Store()
 
 
 def load_by_schema(
-    source: Any,
+    source: object,
     schema: Schema,
     layout: Layout = UNSTATED_LAYOUT,
     store: Store = IN_MEMORY,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
 from flwr_dpkmeans.data.frame_names import frame_columns, require_names
 from flwr_dpkmeans.data.loading.schema_tables import load_by_schema
@@ -17,7 +16,7 @@ from flwr_dpkmeans.errors import DataError
 
 
 def load_server_table(
-    source: Any,
+    source: object,
     *,
     ignored: Collection[str] = (),
     schema: Schema | None = None,

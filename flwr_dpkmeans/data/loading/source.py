@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, Unpack
 
 import numpy as np
 
 from flwr_dpkmeans.data.bundled import BUNDLED, MOST_TABLES, load_bundled
-from flwr_dpkmeans.data.files.dialect import Dialect
+from flwr_dpkmeans.data.files.dialect import UNSTATED, Dialect
 from flwr_dpkmeans.data.files.reader import SHOWN_SUFFIXES
 from flwr_dpkmeans.data.loading.layout import Layout
 from flwr_dpkmeans.data.loading.schema_tables import load_by_schema
@@ -19,13 +20,26 @@ from flwr_dpkmeans.data.tables import load_table
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
 
 
+class SourceOptions(TypedDict, total=False):
+    """Options of `load_source`."""
+
+    label_column: str
+    partition_column: str
+    ignored: tuple[str, ...]
+    columns: tuple[str, ...]
+    dialect: Dialect
+    schema: Schema | None
+
+
 def load_source(
     source: str,
     *,
     label_column: str = "",
     partition_column: str = "",
+    ignored: Collection[str] = (),
+    columns: Collection[str] = (),
+    dialect: Dialect = UNSTATED,
     schema: Schema | None = None,
-    **options: Any,
 ) -> Table:
     """Load a key of ``BUNDLED`` or else a file by path, as `load_table` does.
 
@@ -46,9 +60,7 @@ def load_source(
         return Table.of(encoded, table.partition_values, table.labels)
     require_source("the data source", source)
     if schema is not None:
-        layout = Layout(
-            tuple(options["columns"]), label_column, options.get("dialect", Dialect())
-        )
+        layout = Layout(tuple(columns), label_column, dialect)
         return load_by_schema(
             source,
             schema,
@@ -59,7 +71,9 @@ def load_source(
         source,
         label_column=label_column,
         partition_column=partition_column,
-        **options,
+        ignored=ignored,
+        columns=columns,
+        dialect=dialect,
     )
 
 
@@ -87,7 +101,7 @@ def require_source(
     )
 
 
-def load_source_once(source: str, **options: Any) -> Table:
+def load_source_once(source: str, **options: Unpack[SourceOptions]) -> Table:
     """Load a data source once in a process, in which a simulation plays many clients.
 
     Shared, so read-only.
@@ -108,7 +122,7 @@ def load_source_once(source: str, **options: Any) -> Table:
 def _parsed(
     source: str,
     state: tuple[str, int, int] | None,
-    **options: Any,
+    **options: Unpack[SourceOptions],
 ) -> Table:
     """Parse; which file it is and in which state is a part of the key only."""
     table = load_source(source, **options)

@@ -7,7 +7,6 @@ from collections.abc import (
     Iterator,
 )
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,7 +79,7 @@ class Table:
             rows=rows if self.rows is None else self.rows[rows],
         )
 
-    def with_values(self, values: Any) -> Table:
+    def with_values(self, values: NDArray[np.float64]) -> Table:
         """Return the same table of other rows.
 
         `values` are their points and, where this has labels, a last column of them.

@@ -36,40 +36,64 @@ def cache_of(context: Context, layout: Layout) -> Store:
     config = context.node_config
     data_path = str(config["data-path"])
     if is_clustered(data_path):
-        data_path = data_path.partition("://")[2]
+        _, _, data_path = data_path.partition("://")
     source = Path(data_path).expanduser()
-    schema = Path(str(config.get("schema") or source))
-    states = []
-    for file in (source, schema, *source_files(source)):
-        if file.exists():
-            facts = file.stat()
-            states.append((str(file.absolute()), facts.st_size, facts.st_mtime_ns))
-    contents = [str(source), repr(layout), *map(repr, states)]
-    digest = hashlib.sha256(json.dumps(contents).encode()).hexdigest()
+    schema_path = config.get("schema") or source
+    schema = Path(str(schema_path))
+    files = (source, schema, *source_files(source))
+    contents = [str(source), repr(layout)]
+    for file in files:
+        if not file.exists():
+            continue
+        facts = file.stat()
+        state = (
+            str(file.absolute()),
+            facts.st_size,
+            facts.st_mtime_ns,
+        )
+        contents.append(repr(state))
+    text = json.dumps(contents)
+    digest = hashlib.sha256(text.encode())
+    characters = digest.hexdigest()[:_DIGEST_CHARACTERS]
     store = stored_rows_of(context)
-    return replace(store, name=store.name + digest[:_DIGEST_CHARACTERS])
+    name = store.name + characters
+    return replace(store, name=name)
 
 
 def say_if_changed(context: Context, store: Store) -> None:
     """Warn, in the own log, where a table is another one than at the run's last
     message: the result is of none.
     """
-    before = context.state.config_records.get(TABLE)
+    state = context.state
+    before = state.config_records.get(TABLE)
     has_changed = False
-    # A record of another run says nothing of this one.
-    if before and str(before.get("name")).startswith(stored_rows_of(context).name):
-        has_changed = bool(before.get("changed"))
-        if before["name"] != store.name:
-            logger.warning(CHANGED)
-            has_changed = True
-    context.state[TABLE] = ConfigRecord({"name": store.name, "changed": has_changed})
+    if before:
+        name = str(before.get("name"))
+        prefix = stored_rows_of(context).name
+        # A record of another run says nothing of this one.
+        if name.startswith(prefix):
+            has_changed = bool(before.get("changed"))
+            if name != store.name:
+                logger.warning(CHANGED)
+                has_changed = True
+    state[TABLE] = ConfigRecord(
+        {
+            "name": store.name,
+            "changed": has_changed,
+        }
+    )
 
 
 def stored_rows_of(context: Context) -> Store:
     """All that a run keeps of a node's rows beyond memory."""
-    folder = str(context.node_config.get("cache", ""))
+    config = context.node_config
+    folder = str(config.get("cache", ""))
     root = Path.home() / HOME_FOLDER
     if folder:
         root = Path(folder).expanduser()
     prefix = f"{context.run_id}_{context.node_id}_"
-    return Store(root / "rows", prefix, keeps=folder != "no")
+    return Store(
+        root / "rows",
+        prefix,
+        keeps=folder != "no",
+    )

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numbers
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,7 +22,10 @@ from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.log import placed_logger
 
 logger = placed_logger("flwr_dpkmeans.client")
-_COMPLEX, _FLOAT, _OBJECT = "c", "f", "O"
+_COMPLEX = "c"
+_FLOAT = "f"
+_OBJECT = "O"
+_MAY_BE_GAPS = (_COMPLEX, _FLOAT, _OBJECT)
 _NUMBERS = "biuf"
 """Kinds of NumPy's types."""
 
@@ -32,20 +35,30 @@ def client_of(data: ArrayLike | Encoded, folder: Path) -> KMeansClient:
     encoded.
     """
     if isinstance(data, Encoded):
-        return KMeansClient(data.points, output_dir=folder, schema=data.schema)
+        return KMeansClient(
+            data.points,
+            output_dir=folder,
+            schema=data.schema,
+        )
     if isinstance(data, Rows):
         return KMeansClient(data, output_dir=folder)
     array = _listed(data) if isinstance(data, list | tuple) else as_array(data)
-    kind = array.dtype.kind if array.ndim == 2 else ""
-    if kind not in (_COMPLEX, _FLOAT, _OBJECT):
+    kind = array.dtype.kind
+    is_table = array.ndim == 2
+    if not is_table or kind not in _MAY_BE_GAPS:
         return KMeansClient(data, output_dir=folder)
     numbers_only = _real_numbers(array)
-    is_row_finite = _are_finite(numbers_only).all(axis=1)
-    if kind == _FLOAT and is_row_finite.all():
+    is_cell_finite = _are_finite(numbers_only)
+    is_row_finite = is_cell_finite.all(axis=1)
+    all_finite = bool(is_row_finite.all())
+    if kind == _FLOAT and all_finite:
         return KMeansClient(data, output_dir=folder)
-    if not is_row_finite.all():
+    if not all_finite:
         which = "rows" if is_row_finite.any() else "ALL rows, each"
-        logger.warning("left out %s with a value that is no finite number", which)
+        logger.warning(
+            "left out %s with a value that is no finite number",
+            which,
+        )
     return KMeansClient(
         numbers_only[is_row_finite],
         output_dir=folder,
@@ -53,31 +66,33 @@ def client_of(data: ArrayLike | Encoded, folder: Path) -> KMeansClient:
     )
 
 
-def _real_numbers(array: NDArray[Any]) -> NDArray[Any]:
+def _real_numbers(array: NDArray[np.generic]) -> NDArray[np.generic]:
     """Cells as real numbers, where they are some."""
     kind = array.dtype.kind
     if kind == _OBJECT:
         # Columns differ in type, or have gaps.
-        objects: NDArray[Any] = np.frompyfunc(_real, 1, 1)(array)
+        to_real = np.frompyfunc(_real, 1, 1)
+        objects: NDArray[np.generic] = to_real(array)
         return objects
     if kind == _COMPLEX:
         # One cell that is no real number has made complex numbers of all.
-        array = np.where(array.imag == 0.0, array.real, np.nan)
+        is_real = array.imag == 0.0
+        array = np.where(is_real, array.real, np.nan)
     # Long floats may be larger than the largest one.
     with np.errstate(over="ignore"):
         return array.astype(np.float64)
 
 
-def _are_finite(array: NDArray[Any]) -> NDArray[np.bool_]:
+def _are_finite(array: NDArray[np.generic]) -> NDArray[np.bool_]:
     """Whether each cell is a finite number."""
-    is_finite = np.isfinite
     if array.dtype.kind == _OBJECT:
-        is_finite = np.frompyfunc(_is_finite, 1, 1)
-    finite: NDArray[np.bool_] = is_finite(array).astype(np.bool_)
-    return finite
+        to_answer = np.frompyfunc(_is_finite, 1, 1)
+        answers = to_answer(array)
+        return np.asarray(answers, dtype=np.bool_)
+    return np.asarray(np.isfinite(array))
 
 
-def _listed(rows: Sequence[Any]) -> NDArray[Any]:
+def _listed(rows: Sequence[object]) -> NDArray[np.generic]:
     """Lists as NumPy reads them or, where a cell is no number, or a row of another
     length, each row by itself.
 
@@ -88,27 +103,33 @@ def _listed(rows: Sequence[Any]) -> NDArray[Any]:
         array = as_array(rows)
         if array.dtype.kind in _NUMBERS:
             return array
-    lists = [list(row) if _has_cells(row) else [] for row in rows]
-    if not any(lists):
+    lists: list[list[object]] = []
+    for row in rows:
+        cells = list(row) if _has_cells(row) else []
+        lists.append(cells)
+    widths = [len(cells) for cells in lists if cells]
+    if not widths:
         return as_array(rows)
-    width = statistics.mode([len(row) for row in lists if row])
-    table = np.full((len(lists), width), None)
+    width = statistics.mode(widths)
+    shape = (len(lists), width)
+    table = np.full(shape, None)
     for index, cells in enumerate(lists):
         if len(cells) != width:
             continue
         for column, cell in enumerate(cells):
-            is_scalar = isinstance(cell, np.ndarray) and cell.ndim == 0
-            table[index, column] = cell.item() if is_scalar else cell
+            if isinstance(cell, np.ndarray) and cell.ndim == 0:
+                cell = cell.item()
+            table[index, column] = cell
     return table
 
 
-def _has_cells(row: Any) -> bool:
+def _has_cells(row: object) -> TypeGuard[Iterable[object]]:
     if isinstance(row, np.ndarray):
         return row.ndim > 0
     return isinstance(row, Sequence) and not isinstance(row, str)
 
 
-def _real(cell: Any) -> Any:
+def _real(cell: object) -> object:
     """A complex number that is none, which one cell has made of a whole column, as the
     real one.
     """
@@ -117,10 +138,11 @@ def _real(cell: Any) -> Any:
     return cell
 
 
-def _is_finite(cell: Any) -> bool:
+def _is_finite(cell: object) -> bool:
     if isinstance(cell, np.generic):
         # Of few bits, it would be held against infinity instead of the largest float.
-        cell = cell.item() if cell.dtype.kind in _NUMBERS else None
+        is_number = cell.dtype.kind in _NUMBERS
+        cell = cell.item() if is_number else None
     if not isinstance(cell, numbers.Real):
         return False
     size: Any = abs(cell)

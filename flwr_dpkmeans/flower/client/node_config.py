@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from flwr.app import Context
 
@@ -46,7 +45,7 @@ def node_settings(context: Context) -> NodeSettings:
     run; a policy or identity file that is missing or malformed, and pinned peers
     without an identity, are a ConfigurationError.
     """
-    config: Mapping[str, Any] = context.node_config
+    config: Mapping[str, object] = context.node_config
     # A deployed node gives nothing to runs that protect nobody, unless its own policy
     # says so in so many words.
     simulated = ray_nodes.is_simulation(context)

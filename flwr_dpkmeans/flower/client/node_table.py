@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from flwr.app import Context
 
@@ -36,8 +35,9 @@ def load_client(context: Context) -> KMeansClient:
     may not choose which file a node reads, and a DataError if the data cannot be used.
     """
     node = context.node_config
-    if node.get("data-path"):
-        return _client_of_path(context, str(node["data-path"]))
+    source = node.get("data-path")
+    if source:
+        return _client_of_path(context, str(source))
     from flwr_dpkmeans.flower.client.simulated_tables import simulated_client
 
     return simulated_client(context)
@@ -47,31 +47,58 @@ def _client_of_path(context: Context, source: str) -> KMeansClient:
     """Load a deployed node's own file."""
     node = context.node_config
     layout = layout_of(node)
-    schema = Schema.load(str(node["schema"])) if node.get("schema") else None
+    schema = None
+    schema_path = node.get("schema")
+    if schema_path:
+        schema = Schema.load(str(schema_path))
     store = cache_of(context, layout)
     say_if_changed(context, store)
     if is_clustered(source):
         from flwr_dpkmeans.flower.row_cluster import ClusterClient
 
-        load = partial(load_stated, layout=layout, schema=schema)
-        return ClusterClient(source, load, result_folder(context))
-    table = load_stated(source, layout, schema, store)
+        load = partial(
+            load_stated,
+            layout=layout,
+            schema=schema,
+        )
+        folder = result_folder(context)
+        return ClusterClient(source, load, folder)
+    table = load_stated(
+        source,
+        layout,
+        schema,
+        store,
+    )
     clustered = table.names
     if schema is not None:
         clustered = tuple(column.name for column in schema.columns)
-    profiled = _profile_columns(str(node.get("profile-columns", "")), clustered)
+    profiled = _profile_columns(
+        str(node.get("profile-columns", "")),
+        clustered,
+    )
+    whole_table = partial(
+        _whole_table,
+        source,
+        layout,
+        schema,
+        profiled,
+    )
     return KMeansClient(
         output_dir=result_folder(context),
-        table=partial(_whole_table, source, layout, schema, profiled),
+        table=whole_table,
         **held_by(table),
     )
 
 
-def layout_of(node: Mapping[str, Any]) -> Layout:
+def layout_of(node: Mapping[str, object]) -> Layout:
     """Return what a deployed node's own configuration says of its table."""
-    stated = dict(json.loads(str(node.get("file") or "{}")))
-    header = Dialect.of_scalars({"header": node.get("header", "")})
-    dialect = header.over(Dialect(**stated))
+    file = node.get("file")
+    options = {}
+    if file:
+        options = dict(json.loads(str(file)))
+    header = node.get("header", "")
+    dialect = Dialect.of_scalars({"header": header})
+    dialect = dialect.over(Dialect(**options))
     columns = node.get("columns", "")
     label = node.get("label-column", "")
     query = node.get("query", "")
@@ -81,7 +108,10 @@ def layout_of(node: Mapping[str, Any]) -> Layout:
 ALL_COLUMNS = "*"
 
 
-def _profile_columns(stated: str, clustered: tuple[str, ...]) -> tuple[str, ...] | None:
+def _profile_columns(
+    stated: str,
+    clustered: tuple[str, ...],
+) -> tuple[str, ...] | None:
     """Columns that a node's local profile describes; None for all of its file's.
 
     They are those that are clustered, and those that ``profile-columns`` names, such as
@@ -90,7 +120,9 @@ def _profile_columns(stated: str, clustered: tuple[str, ...]) -> tuple[str, ...]
     """
     if stated == ALL_COLUMNS or not clustered:
         return None
-    return tuple(dict.fromkeys((*clustered, *Layout.of(stated).columns)))
+    named = Layout.of(stated).columns
+    columns = dict.fromkeys((*clustered, *named))
+    return tuple(columns)
 
 
 def _whole_table(
@@ -98,8 +130,13 @@ def _whole_table(
     layout: Layout,
     schema: Schema | None,
     columns: tuple[str, ...] | None,
-) -> Any:
+) -> object:
     """All rows of a node's table, of these columns, for its own profile."""
     if schema is not None:
         layout = layout.over(schema.file)
-    return whole_frame(layout.open(source), names=layout.columns, columns=columns)
+    table = layout.open(source)
+    return whole_frame(
+        table,
+        names=layout.columns,
+        columns=columns,
+    )

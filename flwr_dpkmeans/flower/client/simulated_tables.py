@@ -33,6 +33,9 @@ from flwr_dpkmeans.flower.kmeans_client import KMeansClient, held_by
 from flwr_dpkmeans.options import AUTO, DEFAULT_ALGORITHM
 from flwr_dpkmeans.sums.task import Task
 
+RunValues = Mapping[str, Any]
+"""Keys and values of a configuration, which their readers check."""
+
 
 def simulated_client(context: Context) -> KMeansClient:
     """A virtual node with its part of the rows, or a node with bundled ones.
@@ -63,7 +66,7 @@ def simulated_client(context: Context) -> KMeansClient:
     )
 
 
-def _dialect_of(run: Mapping[str, Any]) -> Dialect:
+def _dialect_of(run: RunValues) -> Dialect:
     """Return what a simulation's configuration states of its file.
 
     ``header``, and the keys of ``file``.
@@ -78,9 +81,9 @@ def _dialect_of(run: Mapping[str, Any]) -> Dialect:
 
 def _simulated_frame(
     source: str,
-    run: Mapping[str, Any],
+    run: RunValues,
     table: Table,
-) -> Any:
+) -> object:
     """All columns of a simulated client's rows."""
     dialect = _dialect_of(run)
     if table.schema is not None:  # which tells columns by name, as on nodes
@@ -90,7 +93,7 @@ def _simulated_frame(
     return whole_frame(opened, rows=table.rows)
 
 
-def mixture_of(run_config: Mapping[str, Any]) -> MixtureClients:
+def mixture_of(run_config: RunValues) -> MixtureClients:
     """Return the generated clients of ``data='mixture'``.
 
     Raises a ConfigurationError for a size or seed below 0.
@@ -103,8 +106,8 @@ def mixture_of(run_config: Mapping[str, Any]) -> MixtureClients:
 
 def simulated_part(
     source: str,
-    run: Mapping[str, Any],
-    node: Mapping[str, Any],
+    run: RunValues,
+    node: RunValues,
 ) -> Table:
     """The rows of one virtual node.
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import DPKMeansError, LocalMisuseError
 from flwr_dpkmeans.flower.client.cached_rows import CHANGED, TABLE
@@ -25,7 +26,20 @@ from flwr_dpkmeans.sums.statement import LOCAL
 
 NextCall = Callable[[Message, Context], Message]
 
-Answered = tuple[Sequence[Any], Any]
+ConfigValue = (
+    int
+    | float
+    | str
+    | bytes
+    | list[int]
+    | list[float]
+    | list[str]
+    | list[bytes]
+    | list[bool]
+)
+"""What Flower carries in a configuration."""
+
+Answered = tuple[Sequence[NDArray[np.generic]], Mapping[str, object]]
 """Arrays and metrics."""
 
 _EMPTY_TENSOR = "_empty"
@@ -81,7 +95,7 @@ class Wrapped:
         index: int,
     ) -> list[Array]:
         """The exact statistic of one round."""
-        config: dict[str, Any] = {
+        config: dict[str, ConfigValue] = {
             "task": STATISTIC,
             "plan": memory.plan_blob,
             "round": index,
@@ -130,7 +144,7 @@ class Wrapped:
         table = self._context.state.config_records.get(TABLE)
         if table is not None and table.get("changed"):
             report = replace(report, warnings=(*report.warnings, LOCAL + CHANGED))
-        config = {
+        config: dict[str, ConfigValue] = {
             "report": json.dumps(report.to_dict()),
             "n_clients": len(memory.protocol.cohort.members),
         }
@@ -141,7 +155,7 @@ class Wrapped:
         self,
         kind: str,
         memory: Memory,
-        config: dict[str, Any],
+        config: dict[str, ConfigValue],
     ) -> Answered:
         """Call with the state so far: its arrays, whose names are in the configuration,
         and then the movements.
@@ -159,7 +173,7 @@ class Wrapped:
         self,
         kind: str,
         arrays: Sequence[Array],
-        config: dict[str, Any],
+        config: dict[str, ConfigValue],
     ) -> Answered:
         """Call the wrapped NumPyClient, with arrays under consecutive keys, as Flower
         stores them.
@@ -173,24 +187,25 @@ class Wrapped:
                 f"{kind}ins.config": ConfigRecord(config),
             }
         )
-        status: Any = content.get(f"{kind}res.status")
+        status = content.config_records.get(f"{kind}res.status")
         if status is not None and status.get("code", _OK) != _OK:
             # Its message may quote rows, so only the code is repeated.
             raise LocalMisuseError(
-                f"the wrapped client failed with status code {status.get('code')}."
+                f"the wrapped client failed with status code {status.get('code')!r}."
             )
-        answered: Any = content.get("fitres.parameters") or {}
-        metrics: Any = content.get("fitres.metrics") or {}
-        return [
-            array.numpy() for name, array in answered.items() if name != _EMPTY_TENSOR
-        ], metrics
+        record = content.array_records.get("fitres.parameters", ArrayRecord())
+        metrics = content.config_records.get("fitres.metrics", ConfigRecord())
+        answered = [
+            array.numpy() for name, array in record.items() if name != _EMPTY_TENSOR
+        ]
+        return answered, metrics
 
-    def answered(self, content: dict[str, Any]) -> RecordDict:
+    def answered(self, content: Mapping[str, ArrayRecord | ConfigRecord]) -> RecordDict:
         """Return what the wrapped app replies to content of our own."""
         message = self._message
         # The inner call borrows the message, whose metadata only Flower can make, and
         # puts its content back.
-        original, message.content = message.content, RecordDict(content)
+        original, message.content = message.content, RecordDict({**content})
         try:
             reply = self._call_next(message, self._context)
         finally:
@@ -209,7 +224,7 @@ class Held(Wrapped):
         self,
         kind: str,
         arrays: Sequence[Array],
-        config: dict[str, Any],
+        config: dict[str, ConfigValue],
     ) -> Answered:
         client: Any = self._call_next(self._message, self._context)
         arrays, _, metrics = getattr(client, kind)(list(arrays), config)

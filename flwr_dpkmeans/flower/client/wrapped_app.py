@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.flower.client.node_config import show_node_logs
-from flwr_dpkmeans.flower.client.wrapped import Wrapped
+from flwr_dpkmeans.flower.client.wrapped import ConfigValue, Wrapped
 from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.log import event
 from flwr_dpkmeans.node.node_log import logger as node_logger
@@ -21,11 +21,14 @@ from flwr_dpkmeans.sums.client import Memory
 from flwr_dpkmeans.sums.round import Array, State
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from flwr_dpkmeans.algorithms.statistics.array_sum import ArraySumTask
 
 
 class WrappedApp(Wrapped):
-    """Any app of Flower's Message API as what answers `ArraySumTask`.
+    """An app of Flower's Message API as what answers `ArraySumTask`.
 
     It gets and gives what Flower's `FedAvg` asks for.
     """
@@ -53,7 +56,7 @@ class WrappedApp(Wrapped):
         before = task.named(state, n_clients)
         reply = self._answer_of_app(before, {"server-round": index})
         (answer,) = reply.array_records.values()
-        metrics: dict[str, Any] = dict(*reply.metric_records.values())
+        metrics: dict[str, object] = dict(*reply.metric_records.values())
         answered = {name: array.numpy() for name, array in answer.items()}
         added = task.contribution(before, answered, metrics.get("num-examples"))
         for sentence in task.remarks(added, n_clients):
@@ -93,8 +96,8 @@ class WrappedApp(Wrapped):
 
     def _answer_of_app(
         self,
-        arrays: Mapping[str, Any],
-        config: dict[str, Any],
+        arrays: Mapping[str, NDArray[np.generic]],
+        config: dict[str, ConfigValue],
     ) -> RecordDict:
         record = ArrayRecord(
             {name: FlowerArray(array) for name, array in arrays.items()}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Unpack
 
 from flwr_dpkmeans.algorithms.kmeans_task import CENTRE_DEVIATION
 from flwr_dpkmeans.algorithms.profile.profile_reading import read_profile
@@ -18,11 +18,14 @@ from flwr_dpkmeans.results.aside import run_aside
 from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.results.page import summary
 from flwr_dpkmeans.results.rendering import CONSOLE
-from flwr_dpkmeans.results.run_result import RunResult
+from flwr_dpkmeans.results.run_result import ResultDetails, RunResult
 from flwr_dpkmeans.results.whole_files import write_folder
 from flwr_dpkmeans.results.writer import add_profile, result_files, write_report
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 logger = placed_logger("flwr_dpkmeans.client")
 
@@ -33,8 +36,8 @@ def run_result(
     report: PrivacyReport,
     names: tuple[str, ...] = (),
     schema: Schema | None = None,
-    profile: Callable[[Model], Any] = lambda model: None,
-    **details: Any,
+    profile: Callable[[Model], pd.DataFrame | None] = lambda model: None,
+    **details: Unpack[ResultDetails],
 ) -> RunResult:
     """Read the clustering in a run's last state, with what else is `known` of it."""
     figures = read_profile(plan, state, schema)
@@ -66,11 +69,11 @@ def write_result(
     report: PrivacyReport,
     names: tuple[str, ...] = (),
     schema: Schema | None = None,
-    profile: Callable[[Model], Any] = lambda model: None,
+    profile: Callable[[Model], pd.DataFrame | None] = lambda model: None,
     show: Callable[[str], None] = lambda text: None,
     *,
     aside: bool = False,
-    **details: Any,
+    **details: Unpack[ResultDetails],
 ) -> list[Path]:
     """Write what a run found: a clustering, with what else is `known` of it, or a
     task's own arrays.
@@ -118,7 +121,7 @@ def write_result(
 def _add_profile(
     folder: Path,
     result: RunResult,
-    profile: Callable[[Model], Any],
+    profile: Callable[[Model], pd.DataFrame | None],
 ) -> None:
     """Write the party's own profile beside the files that are there already.
 

@@ -18,7 +18,11 @@ def recall(context: Context) -> Memory | None:
     record = context.state.get(_MEMORY)
     if record is None:
         return None
-    return Memory.unpack(dict(record), context.run_id)
+    fields = dict(record)
+    return Memory.unpack(
+        fields,
+        context.run_id,
+    )
 
 
 def remember(context: Context, memory: Memory) -> None:
@@ -28,7 +32,8 @@ def remember(context: Context, memory: Memory) -> None:
     """
     protocol = memory.protocol
     if protocol.phase is Phase.FINISHED:
-        memory = changed(memory, protocol=protocol.forgotten())
+        protocol = protocol.forgotten()
+        memory = changed(memory, protocol=protocol)
     record = ConfigRecord(memory.pack())
     # One record, put in place by one assignment, so that a crash leaves the old or the
     # new memory.

@@ -12,14 +12,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TypeVar
 
 from flwr.app import Message
 from flwr.serverapp import Grid
 
 from flwr_dpkmeans.flower.messages.server_kind import is_deployed, is_simulated_server
 
-Listener = Callable[[Sequence[Any]], object]
+T = TypeVar("T")
+Listener = Callable[[Sequence[T]], object]
 """Hears of nodes that are there, or of replies that have come, whenever there are more.
 """
 
@@ -42,7 +43,7 @@ def exchange(
     grid: Grid,
     messages: Sequence[Message],
     timeout: float,
-    on_replies: Listener = list,
+    on_replies: Listener[Message] = list,
 ) -> list[Message]:
     """Send to all, wait up to `timeout` seconds in the way that suits the grid, and
     return the replies in time.
@@ -65,7 +66,7 @@ def send_in_waves(
     grid: Grid,
     messages: Sequence[Message],
     timeout: float,
-    on_replies: Listener = list,
+    on_replies: Listener[Message] = list,
     *,
     in_flight: int = IN_FLIGHT,
     poll: float = _POLL_SECONDS,

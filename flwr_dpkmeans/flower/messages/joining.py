@@ -58,7 +58,7 @@ def wait_for_nodes(
     n_clients: int | None,
     min_clients: int,
     wait: float,
-    joined: Listener = list,
+    joined: Listener[int] = list,
 ) -> list[int]:
     """Wait until the expected nodes have joined, and return their ids in ascending
     order.

@@ -7,8 +7,6 @@ refused.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
@@ -52,7 +50,7 @@ def packet_of(content: RecordDict) -> Packet:
     return Packet(record, None if carried is None else _vector_of(carried))
 
 
-def _vector_of(record: Any) -> Ring:
+def _vector_of(record: object) -> Ring:
     if not isinstance(record, ArrayRecord):
         raise ProtocolError("a vector is not an array record: message discarded.")
     array = record.get("vector")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING
 
 from flwr.app import Message, RecordDict
 
@@ -13,6 +13,10 @@ from flwr_dpkmeans.flower.messages.message_records import content_of, packet_of
 from flwr_dpkmeans.log import event, placed_logger
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.sums.wire import Answer, Request, decode_reply, encode_request
+
+if TYPE_CHECKING:
+    from flwr_dpkmeans.sums.wire.failure import Failure
+    from flwr_dpkmeans.sums.wire.requests import Reply
 
 logger = placed_logger("flwr_dpkmeans.server")
 
@@ -58,7 +62,7 @@ def _opened(
     content: RecordDict,
     stage: Stage,
     node: int,
-) -> Any:
+) -> Reply | Failure:
     """A reply, or the failure in its place; see `flwr_dpkmeans.sums.server.Answer`."""
     packet = packet_of(content)
     return packet.failure or decode_reply(packet, stage, node)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flwr.app import ArrayRecord
 
@@ -12,6 +12,10 @@ from flwr_dpkmeans import foreign_names
 from flwr_dpkmeans.errors import ConfigurationError, listed, nearest
 from flwr_dpkmeans.flower.strategies.strategy_result import result_type
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, recorded
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class SecureSum(PrivateKMeans, algorithm="array_sum"):
@@ -74,26 +78,20 @@ class SecureSum(PrivateKMeans, algorithm="array_sum"):
         exact = epsilon is None
         keeps_whole = exact and not most_examples
         doubles = [value.astype("<f8").tobytes() for value in values.values()]
-        public: dict[str, Any] = {
-            "arrays": tuple((name, value.shape) for name, value in values.items()),
-            "dtypes": tuple(
-                result_type(value.dtype, keeps_whole) for value in values.values()
-            ),
-            "start": b64encode(b"".join(doubles)).decode(),
-            "bounds": (-1.0, 1.0),
-            "n_features": 1,
-            "unit": "client",
-            "algorithm": "exact_array_sum" if exact else "array_sum",
-        }
-        bounds: dict[str, Any] = {
-            "clip": clip,
-            "largest": largest,
-            "most_examples": most_examples,
-        }
+        shapes = [(name, value.shape) for name, value in values.items()]
+        types = [result_type(value.dtype, keeps_whole) for value in values.values()]
         super().__init__(
             epsilon=1.0 if epsilon is None else epsilon,
-            **public,
-            **bounds,
+            arrays=tuple(shapes),
+            dtypes=tuple(types),
+            start=b64encode(b"".join(doubles)).decode(),
+            bounds=(-1.0, 1.0),
+            n_features=1,
+            unit="client",
+            algorithm="exact_array_sum" if exact else "array_sum",
+            clip=clip,
+            largest=largest,
+            most_examples=most_examples,
             **options,
         )
 
@@ -134,7 +132,7 @@ _MOST_WHOLE = 2**52
 """Whole numbers beyond have, with a sum of as much, no double of their own."""
 
 
-def _require_summable(values: Mapping[str, Any]) -> None:
+def _require_summable(values: Mapping[str, NDArray[np.generic]]) -> None:
     """Refuse first values that are no real numbers, or whole ones that a double would
     change.
     """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from flwr.app import MetricRecord
@@ -12,6 +11,8 @@ from flwr.serverapp.strategy import Result
 from flwr_dpkmeans.algorithms.measure.evaluation_result import EvaluationResult
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.sums.statement import Step
+
+_Metric = int | float | list[int] | list[float]
 
 
 @dataclass
@@ -30,25 +31,32 @@ class KMeansResult(Result):
     """Metrics, if the run had an evaluation and the server may know it."""
 
 
-def result_type(dtype: np.dtype[Any], keeps_whole: bool) -> str:
+def result_type(
+    dtype: np.dtype[np.generic],
+    keeps_whole: bool,
+) -> str:
     """The type that an array of a type comes back as.
 
     Small whole numbers may have a larger sum.
     """
-    if dtype.kind == "f":
-        return "float32" if dtype.itemsize <= 4 else "float64"
-    return "int64" if keeps_whole else "float64"
+    if dtype.kind == "f" and dtype.itemsize <= 4:
+        return "float32"
+    if dtype.kind != "f" and keeps_whole:
+        return "int64"
+    return "float64"
 
 
 def step_metrics(step: Step) -> MetricRecord:
     """Metrics of one aggregation, as the result of a strategy lists them."""
-    metrics: dict[str, Any] = {
+    metrics: dict[str, _Metric] = {
         "epsilon": step.epsilon,
         "n-clients": step.n_clients,
         "attempt": step.attempt,
     }
-    metrics.update({f"noise-{name}": scale for name, scale in step.noise_scales})
-    released = {"radius": step.radius, "movement": step.movement}
-    return MetricRecord(
-        metrics | {name: value for name, value in released.items() if value is not None}
-    )
+    for name, scale in step.noise_scales:
+        metrics[f"noise-{name}"] = scale
+    if step.radius is not None:
+        metrics["radius"] = step.radius
+    if step.movement is not None:
+        metrics["movement"] = step.movement
+    return MetricRecord(metrics)

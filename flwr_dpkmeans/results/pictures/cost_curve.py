@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from flwr_dpkmeans.results.pictures.figures import (
 )
 
 if TYPE_CHECKING:
-    pass
+    from matplotlib.figure import Figure
 
 
 def draw_cost_curve(
@@ -33,7 +33,7 @@ def cost_curve_figure(
     costs: NDArray[np.float64],
     n_clusters: int,
     report: PrivacyReport,
-) -> Any:
+) -> Figure:
     """Draw a cost curve, (largest k,), with its elbow at `n_clusters`."""
     figure = new_figure(6.5, 4)
     axes = figure.subplots()
@@ -58,7 +58,7 @@ def cost_curve_figure(
         ylabel="k-means cost per row (projected)",
         ylim=(0.0, None),
     )
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.locator_params(axis="x", integer=True)
     axes.legend()
     figure.suptitle(report.line, fontsize=9)
     return finished(figure, report)

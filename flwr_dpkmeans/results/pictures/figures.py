@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from flwr_dpkmeans.privacy.report import PrivacyReport
 
 if TYPE_CHECKING:
-    pass
+    from matplotlib.figure import Figure
 
 
 # Okabe and Ito's palette is distinguishable with any kind of colour vision.
@@ -32,7 +32,7 @@ def new_figure(
     width: float,
     height: float,
     dpi: int | None = None,
-) -> Any:
+) -> Figure:
     """A figure of so many inches.
 
     It needs no display and leaves matplotlib's global state alone.
@@ -40,19 +40,22 @@ def new_figure(
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure: Any = Figure(figsize=(width, height), dpi=dpi or _DPI, layout="constrained")
+    figure: Figure = Figure(
+        figsize=(width, height), dpi=dpi or _DPI, layout="constrained"
+    )
     FigureCanvasAgg(figure)
     return figure
 
 
-def png_of(figure: Any) -> bytes:
+def png_of(figure: Figure) -> bytes:
     """A figure as a PNG."""
     buffer = io.BytesIO()
-    figure.canvas.print_png(buffer)
+    canvas: Any = figure.canvas
+    canvas.print_png(buffer)
     return buffer.getvalue()
 
 
-def finished(figure: Any, report: PrivacyReport) -> Any:
+def finished(figure: Figure, report: PrivacyReport) -> Figure:
     """The figure, its origin at the foot.
 
     Texts are drawn as they are: two dollar signs in names make no formula.

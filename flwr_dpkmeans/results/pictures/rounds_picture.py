@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, PrivacyReport
 from flwr_dpkmeans.results.pictures.figures import (
@@ -18,6 +18,9 @@ from flwr_dpkmeans.results.pictures.figures import (
 from flwr_dpkmeans.sums.plan import Plan
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
     from flwr_dpkmeans.results.run_result import RunResult
 
 
@@ -38,7 +41,7 @@ def draw_rounds(result: RunResult) -> bytes:
     return png_of(rounds_figure(result))
 
 
-def rounds_figure(result: RunResult) -> Any:
+def rounds_figure(result: RunResult) -> Figure:
     """Draw what each release cost, and each round's radius and movement."""
     figure = new_figure(11, 4.0)
     left, right = figure.subplots(1, 2)
@@ -48,7 +51,7 @@ def rounds_figure(result: RunResult) -> Any:
     return finished(figure, result.report)
 
 
-def _draw_epsilon(axis: Any, report: PrivacyReport) -> None:
+def _draw_epsilon(axis: Axes, report: PrivacyReport) -> None:
     """The budget as a strip, which each aggregation takes a part of.
 
     It ends at the cost so far.
@@ -135,7 +138,7 @@ def _draw_epsilon(axis: Any, report: PrivacyReport) -> None:
 
 
 def _set_ticks(
-    axis: Any,
+    axis: Axes,
     positions: Sequence[int],
     labels: Sequence[str],
 ) -> None:
@@ -146,7 +149,7 @@ def _set_ticks(
     axis.set_xticks(positions[::step], labels[::step])
 
 
-def _draw_radius(axis: Any, result: RunResult) -> None:
+def _draw_radius(axis: Axes, result: RunResult) -> None:
     """Radius in force and largest movement of a centroid, in scaled units."""
     moving = [
         line
@@ -156,11 +159,15 @@ def _draw_radius(axis: Any, result: RunResult) -> None:
     ]
     radii = {line.round_index: line.radius for line in moving}
     rounds = sorted(radii)
-    with_radius = [index for index in rounds if radii[index] is not None]
-    if with_radius:
+    drawn = {}
+    for index in rounds:
+        radius = radii[index]
+        if radius is not None:
+            drawn[index] = radius
+    if drawn:
         axis.step(
-            with_radius,
-            [radii[index] for index in with_radius],
+            list(drawn),
+            list(drawn.values()),
             where="mid",
             color=BLUE,
             marker="o",
@@ -178,7 +185,7 @@ def _draw_radius(axis: Any, result: RunResult) -> None:
         )
     _set_ticks(axis, rounds, [str(index) for index in rounds])
     axis.set(ylim=(0.0, None), xlabel="round", ylabel="distance (box [-1, 1])")
-    title = "Radius and movement per round" if with_radius else "Movement per round"
+    title = "Radius and movement per round" if drawn else "Movement per round"
     axis.set_title(title, fontsize=10)
-    if with_radius or result.movements:
+    if drawn or result.movements:
         axis.legend(fontsize=8)

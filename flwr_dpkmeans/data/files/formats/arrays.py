@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +52,9 @@ def npz_blocks(path: Path) -> Iterator[RawTable]:
     yield _array_table(points, path, tuple(beside))
 
 
-def _array_of(archive: Any, name: str) -> NDArray[np.generic]:
+def _array_of(
+    archive: Mapping[str, NDArray[np.generic]], name: str
+) -> NDArray[np.generic]:
     """An array as it is.
 
     One without dimensions for Python objects, which are not loaded.
@@ -65,7 +66,7 @@ def _array_of(archive: Any, name: str) -> NDArray[np.generic]:
 
 
 def _array_table(
-    array: NDArray[Any],
+    array: NDArray[np.generic],
     path: Path,
     beside: tuple[RawColumn, ...] = (),
 ) -> RawTable:

@@ -37,7 +37,8 @@ def texts_in(cells: pa.Array, markers: frozenset[str] = frozenset()) -> Texts:
 
     if pa.types.is_floating(cells.type):  # nobody was to ask for their text
         numbers = cells.to_pylist()
-        return list(map(text_of, numbers))
+        texts_of_numbers = map(text_of, numbers)
+        return list(texts_of_numbers)
     encoded = cells.dictionary_encode()
     texts: Texts = []
     for cell in encoded.dictionary.to_pylist():
@@ -80,9 +81,12 @@ def numbers_in(
         return cells.to_numpy(zero_copy_only=False), 0
     if number_format.is_plain and not markers:
         numbers = _cast(cells)
-        if numbers is not None and not np.isnan(numbers).any():
-            return numbers, 0
-    gap = pa.scalar(None, pa.string())
+        if numbers is not None:
+            is_gap = np.isnan(numbers)
+            if not is_gap.any():
+                return numbers, 0
+    text_kind = pa.string()
+    gap = pa.scalar(None, text_kind)
     cells = pc.utf8_trim_whitespace(cells)
     missing_texts = _missing_array(markers)
     is_missing = pc.is_in(cells, value_set=missing_texts)
@@ -90,8 +94,10 @@ def numbers_in(
     if number_format.is_plain:
         numbers = _cast(cells)
         n_nulls = cells.null_count
-        if numbers is not None and np.isnan(numbers).sum() == n_nulls:
-            return numbers, 0
+        if numbers is not None:
+            is_gap = np.isnan(numbers)
+            if is_gap.sum() == n_nulls:
+                return numbers, 0
     pattern = number_format.pattern
     if number_format.is_plain:
         pattern = _PLAIN_NUMBER
@@ -105,8 +111,10 @@ def numbers_in(
     is_there = pc.is_valid(cells)
     is_other = pc.and_kleene(is_no_number, is_there)
     is_other = pc.fill_null(is_other, False)
-    others = np.flatnonzero(np.asarray(is_other))
-    odd_cells = cells.take(pa.array(others))
+    flags = np.asarray(is_other)
+    others = np.flatnonzero(flags)
+    indices = pa.array(others)
+    odd_cells = cells.take(indices)
     odd_numbers, n_others = _odd_numbers(odd_cells, number_format)
     numbers[others] = odd_numbers
     return numbers, n_others
@@ -117,11 +125,13 @@ def _cast(cells: pa.Array) -> Numbers | None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    kind = pa.float64()
     try:
-        floats = pc.cast(cells, pa.float64())
+        floats = pc.cast(cells, kind)
     except pa.ArrowInvalid:
         return None
-    return np.asarray(floats.to_numpy(zero_copy_only=False))
+    numbers = floats.to_numpy(zero_copy_only=False)
+    return np.asarray(numbers)
 
 
 def _plainly_written(cells: pa.Array, number_format: NumberFormat) -> pa.Array:

@@ -12,11 +12,14 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING
 
 from flwr_dpkmeans.data.files.formats.frames import arrow_table, frame_table
 from flwr_dpkmeans.data.files.raw_table import RawTable, block_rows
 from flwr_dpkmeans.errors import DataError
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
 
 def query_blocks(url: str, query: str) -> Iterator[RawTable]:
@@ -53,7 +56,7 @@ def _answered(url: str, query: str) -> Iterator[RawTable]:
         Path(file).stat()  # SQLite would make it, and a node leave an empty one behind
     with engine.connect() as connection:
         if dialect == "sqlite":  # which else fails for one text that is no UTF-8
-            raw: Any = connection.connection.driver_connection
+            raw = connection.connection.driver_connection
             raw.text_factory = partial(str, encoding="utf-8", errors="replace")
         if dialect == "postgresql":
             # Whose drivers fail for one date such as 'infinity'.
@@ -67,7 +70,7 @@ def _answered(url: str, query: str) -> Iterator[RawTable]:
     engine.dispose()
 
 
-def as_text_query(connection: Any, query: str) -> str:
+def as_text_query(connection: Connection, query: str) -> str:
     """The query that asks PostgreSQL for the same columns as text."""
     import sqlalchemy
 
@@ -79,7 +82,7 @@ def as_text_query(connection: Any, query: str) -> str:
     return f"SELECT {columns} {table}"
 
 
-def sheet_rows(path: Path) -> tuple[list[list[Any]], list[str]]:
+def sheet_rows(path: Path) -> tuple[list[list[object]], list[str]]:
     """Return the cells of a workbook's first sheet, row by row, and the names of the
     others.
     """

@@ -16,9 +16,9 @@ from collections.abc import (
     Collection,
     Iterator,
     Mapping,
+    Sized,
 )
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,7 +63,7 @@ class CellBlock:
         Which of the file's records the rows are, from 0 on.
     """
 
-    columns: Mapping[int, Any] = field(repr=False)
+    columns: Mapping[int, Sized] = field(repr=False)
     records: NDArray[np.int64] = field(repr=False)
 
 
@@ -229,7 +229,7 @@ class RecordReader:
         self._tally.n_records += n_rows
         return CellBlock(columns, np.arange(first, first + n_rows))
 
-    def _wanted_columns(self, records: bytes) -> dict[int, Any] | None:
+    def _wanted_columns(self, records: bytes) -> dict[int, Sized] | None:
         """Wanted columns, as numbers where all cells are plain ones.
 
         None for another width.
@@ -249,7 +249,9 @@ class RecordReader:
             except _NoPlainNumbers as error:
                 self._plain.discard(error.column)
 
-    def _without_names(self, columns: dict[int, Any] | None) -> dict[int, Any] | None:
+    def _without_names(
+        self, columns: dict[int, Sized] | None
+    ) -> dict[int, Sized] | None:
         """Columns of records that all have one cell more.
 
         None if that is not the same one.
@@ -367,7 +369,7 @@ def _arrow_columns(
     wanted: Collection[int] | None = None,
     plain: Collection[int] = (),
     decimal: str = ".",
-) -> dict[int, Any] | None:
+) -> dict[int, Sized] | None:
     """Columns of records with so many cells, strings or plain numbers.
 
     None for another width.

@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
 from flwr_dpkmeans.data.files.column_titles import columns_of
 from flwr_dpkmeans.data.files.dialect import Dialect
@@ -277,7 +276,7 @@ class _TextFile:
     def _column(
         self,
         name: str,
-        cells: Any,
+        cells: object,
         use: ColumnUse,
     ) -> RawColumn:
         dialect = self.beginning.dialect
