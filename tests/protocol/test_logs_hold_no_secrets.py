@@ -24,6 +24,7 @@ import numpy as np
 import pytest
 from flwr.app import Context
 from numpy.typing import NDArray
+from support.crypto import replace_derivation, replace_stream
 from support.messages import RECORD
 from support.protocol_federation import Federation, Truth, grid_parts, make_federation
 
@@ -265,8 +266,8 @@ def watch(
         return keeping
 
     monkeypatch.setattr(mod_module, "remember", remembering)
-    monkeypatch.setattr(ciphers, "stream", kept(ciphers.stream, watched.masks))
-    monkeypatch.setattr(keys, "derive_key", kept(keys.derive_key, watched.secrets))
+    replace_stream(monkeypatch, kept(ciphers.stream, watched.masks))
+    replace_derivation(monkeypatch, kept(keys.derive_key, watched.secrets))
     yield watched
     for logger, handler in handlers:
         logger.removeHandler(handler)

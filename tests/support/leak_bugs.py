@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.flower import mod, strategy
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.privacy.release import Block, vector_length
-from flwr_dpkmeans.secagg import blinding, ciphers, keys
+from flwr_dpkmeans.secagg import ciphers, keys
 from flwr_dpkmeans.secagg.keys import digest
 from flwr_dpkmeans.secagg.recover import Recover
 from flwr_dpkmeans.secagg.retry import Retry
@@ -28,6 +28,7 @@ from flwr_dpkmeans.sums.client import Client
 from flwr_dpkmeans.sums.client import transitions as client_module
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.trust import Broadcast, Central, Oblivious
+from support.crypto import replace_derivation, replace_stream
 from support.messages import RECORD
 from support.wrong_trust import plant_trust
 
@@ -55,6 +56,11 @@ def _reply_with(
         return made
 
     patch.setattr(KMeansClient, "fit", fit)
+    _plant_content(patch, content)
+
+
+def _plant_content(patch: pytest.MonkeyPatch, content: Callable[[Any], Any]) -> None:
+    """Let ``content(packet)`` be what a client replies."""
     patch.setattr(mod, "content_of", content)
 
 
@@ -91,7 +97,7 @@ def movement_in_the_reply(patch: pytest.MonkeyPatch) -> None:
         return made
 
     patch.setattr(Client, "_contribute", remembering)
-    patch.setattr(mod, "content_of", content)
+    _plant_content(patch, content)
 
 
 class Chatty(Central):
@@ -155,8 +161,8 @@ def _streams_without(
         )
         return stream(key, left, length)
 
-    patch.setattr(keys, "derive_key", shorter)
-    patch.setattr(ciphers, "stream", repeated)
+    replace_derivation(patch, shorter)
+    replace_stream(patch, repeated)
 
 
 def one_mask_for_all_rounds(patch: pytest.MonkeyPatch) -> None:
@@ -191,13 +197,6 @@ def one_blinding_for_all_attempts(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Retry, "_in_attempt", entered)
 
 
-def no_blinding(patch: pytest.MonkeyPatch) -> None:
-    """The server, which knows its noise, sees the noised sum, and so the exact one."""
-    patch.setattr(
-        blinding, "blind_stream", lambda *args: np.zeros(args[-1], dtype=np.uint64)
-    )
-
-
 def tag_without_a_key(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(keys, "keyed_tag", lambda _, *parts: digest(*parts))
 
@@ -223,6 +222,13 @@ def shares_given_twice(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Recover, "unmask", forgetful)
 
 
+def _plant_coin(
+    patch: pytest.MonkeyPatch, coin: Callable[[Plan, int, int, int], bool]
+) -> None:
+    """Let ``coin(plan, node_id, round_index, attempt)`` say who takes part."""
+    patch.setattr(client_module, "takes_part", coin)
+
+
 def one_coin_for_all(patch: pytest.MonkeyPatch) -> None:
     """Thrown once for all clients: whoever takes part knows who else does."""
     thrown: dict[tuple[int, int], bool] = {}
@@ -233,7 +239,7 @@ def one_coin_for_all(patch: pytest.MonkeyPatch) -> None:
             thrown[round_index, attempt] = own
         return thrown[round_index, attempt]
 
-    patch.setattr(client_module, "takes_part", coin)
+    _plant_coin(patch, coin)
 
 
 def coins_from_the_plans_seed(patch: pytest.MonkeyPatch) -> None:
@@ -243,8 +249,8 @@ def coins_from_the_plans_seed(patch: pytest.MonkeyPatch) -> None:
         generator = np.random.default_rng([plan.seed, node_id, round_index, attempt])
         return bool(generator.random() < plan.config.client_sampling_rate)
 
-    patch.setattr(client_module, "takes_part", coin)
+    _plant_coin(patch, coin)
 
 
 def always_in(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(client_module, "takes_part", lambda *_: True)
+    _plant_coin(patch, lambda *_: True)
