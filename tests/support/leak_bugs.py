@@ -25,11 +25,11 @@ from flwr_dpkmeans.secagg.retry import Retry
 from flwr_dpkmeans.sums import local as direct
 from flwr_dpkmeans.sums import plan as plan_module
 from flwr_dpkmeans.sums.client import Client
-from flwr_dpkmeans.sums.client import transitions as client_module
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.trust import Broadcast, Central, Oblivious
 from support.crypto import replace_derivation, replace_stream
 from support.messages import RECORD
+from support.statistics import plant_coin
 from support.wrong_trust import plant_trust
 
 Array = NDArray[np.float64]
@@ -222,13 +222,6 @@ def shares_given_twice(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Recover, "unmask", forgetful)
 
 
-def _plant_coin(
-    patch: pytest.MonkeyPatch, coin: Callable[[Plan, int, int, int], bool]
-) -> None:
-    """Let ``coin(plan, node_id, round_index, attempt)`` say who takes part."""
-    patch.setattr(client_module, "takes_part", coin)
-
-
 def one_coin_for_all(patch: pytest.MonkeyPatch) -> None:
     """Thrown once for all clients: whoever takes part knows who else does."""
     thrown: dict[tuple[int, int], bool] = {}
@@ -239,7 +232,7 @@ def one_coin_for_all(patch: pytest.MonkeyPatch) -> None:
             thrown[round_index, attempt] = own
         return thrown[round_index, attempt]
 
-    _plant_coin(patch, coin)
+    plant_coin(patch, coin)
 
 
 def coins_from_the_plans_seed(patch: pytest.MonkeyPatch) -> None:
@@ -249,8 +242,8 @@ def coins_from_the_plans_seed(patch: pytest.MonkeyPatch) -> None:
         generator = np.random.default_rng([plan.seed, node_id, round_index, attempt])
         return bool(generator.random() < plan.config.client_sampling_rate)
 
-    _plant_coin(patch, coin)
+    plant_coin(patch, coin)
 
 
 def always_in(patch: pytest.MonkeyPatch) -> None:
-    _plant_coin(patch, lambda *_: True)
+    plant_coin(patch, lambda *_: True)

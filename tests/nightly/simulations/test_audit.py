@@ -5,6 +5,7 @@ the command line says so.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,13 @@ def test_a_quarter_of_the_noise_is_above_the_claim(
     assert "ABOVE" in capsys.readouterr().out.replace("\n", "")
 
 
+def clip_together(
+    patch: pytest.MonkeyPatch, clip: Callable[..., tuple[Array, Array]]
+) -> None:
+    """Let ``clip(sums, counts, ...)`` bound what a client sends of its clusters."""
+    patch.setattr(projected_statistics, "clipped_together", clip)
+
+
 def test_a_statistic_that_is_not_clipped_is_seen_without_counting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -128,11 +136,7 @@ def test_a_statistic_that_is_not_clipped_is_seen_without_counting(
     assert not audited(options).exceeds(SURE)
 
     with monkeypatch.context() as patch:
-        patch.setattr(
-            projected_statistics,
-            "clipped_together",
-            lambda *_, **__: (np.full((1, 1), 99.0), np.ones(1)),
-        )
+        clip_together(patch, lambda *_, **__: (np.full((1, 1), 99.0), np.ones(1)))
         with pytest.raises(
             ProtocolError, match="no data within the plan's bounds add up to"
         ):
@@ -140,9 +144,8 @@ def test_a_statistic_that_is_not_clipped_is_seen_without_counting(
     # A server that does not look at sums leaves it to the audit.
     monkeypatch.setattr(server_side, "require_plausible", lambda *_: None)
     no_clip_of_rows(monkeypatch)
-    monkeypatch.setattr(
-        projected_statistics,
-        "clipped_together",
+    clip_together(
+        monkeypatch,
         lambda sums, counts, *_, **__: (sums * 4.0, np.minimum(counts, 1.0)),
     )
     result = audited(options)
