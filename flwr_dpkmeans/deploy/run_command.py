@@ -50,7 +50,7 @@ from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.sums.plan import Plan
 
 _FLWR = (sys.executable, "-m", "flwr.cli.app")
-_OWN_APP = f"{checked_strategy.__module__}:app"
+_OWN_APP = "flwr_dpkmeans.flower.server_app:app"
 _STARTED = re.compile(r'(?:started run |"run-id": ")(\d+)')
 _PATIENCE_SECONDS, _POLL_SECONDS = 120.0, 2.0
 _GONE = "unregistered"

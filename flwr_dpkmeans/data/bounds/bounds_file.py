@@ -20,6 +20,7 @@ from flwr_dpkmeans.errors import (
 
 
 def read_bounds_file(path: str | Path) -> NamedRanges:
+    """Read the ranges of columns from a file: TOML, JSON or CSV."""
     located, reader = reader_of(
         path,
         "bounds file",

@@ -48,6 +48,7 @@ class NamedRanges:
 
 
 def to_ranges(content: object, source: str) -> NamedRanges:
+    """Read the ranges of columns from a mapping of ``lower`` and ``upper``."""
     keys = list(content) if isinstance(content, Mapping) else []
     missing = [key for key in ("lower", "upper") if key not in keys]
     if missing or not isinstance(content, Mapping):

@@ -78,6 +78,7 @@ def open_text(
     names: Sequence[str],
     may_guess: bool,
 ) -> OpenTable:
+    """Open a text file with its separator, header and columns resolved."""
     stated = reading.dialect
     reading.is_text = True
     if suffix in _SEPARATOR_OF_SUFFIX:
