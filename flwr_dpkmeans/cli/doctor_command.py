@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 
 from flwr_dpkmeans import __version__
 from flwr_dpkmeans.cli.node import PAGE_PORT
-from flwr_dpkmeans.deploy import FIRST_PORT, N_PORTS
+from flwr_dpkmeans.deploy import SERVER_PORTS
 from flwr_dpkmeans.deploy.finding import Finding, NoteError, Verdict
 from flwr_dpkmeans.deploy.findings import (
     HOST,
@@ -53,7 +53,7 @@ def findings() -> Iterator[Finding]:
         "home": _flower_home,
         "temporary": _temporary,
         "here": _here,
-        "server": _server_port,
+        "server": require_server_port,
         "page": _page_port,
         "superlink": _local_superlink,
         "processors": _processors,
@@ -154,16 +154,16 @@ def _here() -> str:
         ) from error
 
 
-def _server_port() -> str:
-    for port in range(FIRST_PORT, FIRST_PORT + N_PORTS):
+def require_server_port(ports: range = SERVER_PORTS) -> str:
+    """Find a port for `server init`; ConfigurationError if all of them are taken."""
+    for port in ports:
         try:
             require_free(HOST, port)
         except ConfigurationError:
             continue
         return f"port {port} is free for `server init`"
-    last = FIRST_PORT + N_PORTS - 1
     raise ConfigurationError(
-        f"no port from {FIRST_PORT} to {last} is free: give `server init` one by"
+        f"no port from {ports[0]} to {ports[-1]} is free: give `server init` one by"
         " --port."
     )
 

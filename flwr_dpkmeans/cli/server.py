@@ -10,7 +10,7 @@ import typer
 
 from flwr_dpkmeans.cli.node import PAGE_PORT, AsJson, DryRun, Port, TokenFile
 from flwr_dpkmeans.cli.parsing import Command, Group, takes
-from flwr_dpkmeans.deploy import FIRST_PORT, N_PORTS
+from flwr_dpkmeans.deploy import SERVER_PORTS
 
 Folder = Annotated[Path, typer.Argument(help="The server's folder.")]
 _SET_UP, _OPERATE = "Set up", "Operate"
@@ -37,8 +37,8 @@ class InitOptions:
         int | None,
         typer.Option(
             help=(
-                f"On this machine (default: a free one from {FIRST_PORT} to"
-                f" {FIRST_PORT + N_PORTS - 1})."
+                f"On this machine (default: a free one from {SERVER_PORTS[0]} to"
+                f" {SERVER_PORTS[-1]})."
             )
         ),
     ] = None

@@ -1,4 +1,4 @@
 """A federation on machines of its own: nodes, server, guard, certificates, pages."""
 
-FIRST_PORT, N_PORTS = 8000, 1000
+SERVER_PORTS = range(8000, 9000)
 """Among which a server looks for a free one."""

@@ -32,7 +32,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 from pydantic import TypeAdapter, ValidationError
 
-from flwr_dpkmeans.deploy import FIRST_PORT, N_PORTS
+from flwr_dpkmeans.deploy import SERVER_PORTS
 from flwr_dpkmeans.deploy.certificates import write_certificates
 from flwr_dpkmeans.deploy.finding import Finding, NoteError, Verdict
 from flwr_dpkmeans.deploy.findings import (
@@ -247,18 +247,17 @@ def make_server(
     return 0
 
 
-def free_port(folder: Path) -> int:
-    """One that nothing listens on, from a place that the folder decides.
+def free_port(folder: Path, ports: range = SERVER_PORTS) -> int:
+    """Choose a port that nothing listens on, the first one from where the folder says.
 
     Another federation may not listen yet.
     """
-    place = zlib.crc32(os.fsencode(folder)) % N_PORTS
-    for number in range(N_PORTS):
-        port = FIRST_PORT + (place + number) % N_PORTS
+    start = zlib.crc32(os.fsencode(folder)) % len(ports)
+    for port in (*ports[start:], *ports[:start]):
         with suppress(ConfigurationError):
             require_free(HOST, port)
             return port
-    return FIRST_PORT + place
+    return ports[start]
 
 
 def serve_superlink(options: ServerOptions) -> int:

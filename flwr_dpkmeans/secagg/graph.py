@@ -87,7 +87,12 @@ class RecoveryGraph:
 
 
 @lru_cache(maxsize=64)
-def recovery_graph(n_clients: int, max_silent: int) -> RecoveryGraph:
+def recovery_graph(
+    n_clients: int,
+    max_silent: int,
+    privacy_bits: int = PRIVACY_BITS,
+    liveness_bits: int = LIVENESS_BITS,
+) -> RecoveryGraph:
     """Choose the smallest neighbourhoods that keep these promises.
 
     Parameters
@@ -96,6 +101,8 @@ def recovery_graph(n_clients: int, max_silent: int) -> RecoveryGraph:
         Clients that share keys.
     max_silent : int
         t: how many of them may collude or fall silent.
+    privacy_bits, liveness_bits : int
+        A sum is read, or lost, with a chance of at most 2 to the power of minus these.
 
     Raises
     ------
@@ -115,7 +122,9 @@ def recovery_graph(n_clients: int, max_silent: int) -> RecoveryGraph:
         # sum at most can be read.
         largest_degree = min(n_clients // 2, MOST_HOLDERS)
         for degree in range(2, largest_degree + 1, 2):
-            graph = sparse_graph(n_clients, max_silent, degree)
+            graph = sparse_graph(
+                n_clients, max_silent, degree, privacy_bits, liveness_bits
+            )
             if graph is not None:
                 return graph
     threshold = (n_others + max_silent) // 2 + 1
@@ -132,13 +141,15 @@ def sparse_graph(
     n_clients: int,
     max_silent: int,
     degree: int,
+    privacy_bits: int = PRIVACY_BITS,
+    liveness_bits: int = LIVENESS_BITS,
 ) -> RecoveryGraph | None:
     """Return the graph of this degree if it keeps the promises, or else None."""
     n_neighbourhoods = n_clients
     n_pairs_of_halves = comb(n_clients, 2)
     n_unsafe = n_neighbourhoods + n_pairs_of_halves
-    privacy_odds = n_unsafe * 2**PRIVACY_BITS
-    liveness_odds = n_neighbourhoods * 2**LIVENESS_BITS
+    privacy_odds = n_unsafe * 2**privacy_bits
+    liveness_odds = n_neighbourhoods * 2**liveness_bits
     colluding = rarely_exceeded(n_clients, max_silent, degree, privacy_odds)
     silent = rarely_exceeded(n_clients, max_silent, degree, liveness_odds)
     threshold = (degree + colluding) // 2 + 1

@@ -16,10 +16,10 @@ from support.protocol_federation import (
     make_federation,
     small_config,
 )
+from support.server_messages import replace_messages
 from support.wrong_trust import watch_noise
 
 from flwr_dpkmeans.errors import CohortError
-from flwr_dpkmeans.flower import strategy as strategy_module
 from flwr_dpkmeans.flower.messages.message_records import RECORD
 
 NOTHING: tuple[ArrayRecord, ConfigRecord] = (ArrayRecord(), ConfigRecord())
@@ -51,9 +51,7 @@ def test_whatever_hook_is_called_it_asks_for_what_is_due(
     """
     federation = stopped_at(stage)
     assert federation.strategy is not None
-    monkeypatch.setattr(
-        strategy_module, "message_of", lambda node, request: (node, request.stage.value)
-    )
+    replace_messages(monkeypatch, lambda node, request: (node, request.stage.value))
     for hook in (
         federation.strategy.configure_train,
         federation.strategy.configure_evaluate,

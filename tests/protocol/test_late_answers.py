@@ -5,6 +5,7 @@ Nobody pays, and a sentence says why.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,16 +13,16 @@ from typing import Any
 
 import pytest
 from flwr.app import Error, Message
+from support.machine import replace_time
 from support.messages import RECORD, WAIT, Stage, stage_of
 from support.protocol_federation import Federation, grid_parts, make_federation
+from support.server_messages import replace_exchange
+from support.statistics import Compute, plant_statistic
 
 from flwr_dpkmeans.errors import CohortError, RefusalError
-from flwr_dpkmeans.flower import strategy
-from flwr_dpkmeans.flower.client.wrapped import Wrapped
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.strategies.timeouts import Timeouts
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
-from flwr_dpkmeans.node import guard as approval
 
 SIZES = (120, 80, 60, 40, 30, 20)
 NODES = (2, 3, 4, 5, 6, 7)
@@ -71,18 +72,19 @@ def test_a_request_that_is_found_when_the_server_has_given_up_costs_nothing(
 def test_an_answer_that_took_too_long_to_compute_costs_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    federation, real = make_federation(grid_parts(SIZES)), Wrapped.compute
+    federation = make_federation(grid_parts(SIZES))
     clock = SimpleNamespace(ahead=0.0)
 
-    def slow_statistic(*arguments: Any) -> Any:
-        clock.ahead = 61.0
-        return real(*arguments)
+    def slow(honest: Compute) -> Compute:
+        def compute(*arguments: Any) -> Any:
+            clock.ahead = 61.0
+            return honest(*arguments)
 
-    monkeypatch.setattr(Wrapped, "compute", slow_statistic)
-    now = approval.time.time
-    monkeypatch.setattr(
-        approval, "time", SimpleNamespace(time=lambda: now() + clock.ahead)
-    )
+        return compute
+
+    plant_statistic(monkeypatch, slow)
+    now = time.time
+    replace_time(monkeypatch, lambda: now() + clock.ahead)
     with pytest.raises(CohortError):
         start(federation)
     assert federation.charges() == 0
@@ -163,7 +165,7 @@ def test_whom_the_superlink_gives_up_is_not_said_to_have_been_waited_for(
             reply.metadata.__dict__["_src_node_id"] = 1
         return replies
 
-    monkeypatch.setattr(strategy, "exchange", given_up)
+    replace_exchange(monkeypatch, given_up)
     with pytest.raises(CohortError, match="0 of 6 nodes answered within 0 s"):
         start(make_federation(grid_parts(SIZES)))
 

@@ -24,13 +24,14 @@ import numpy as np
 import pytest
 from flwr.app import Context
 from numpy.typing import NDArray
+from support.crypto import replace_derivation, replace_stream
 from support.messages import RECORD
 from support.protocol_federation import Federation, Truth, grid_parts, make_federation
+from support.statistics import Compute, plant_statistic
 
 from flwr_dpkmeans.errors import DataError, RefusalError
 from flwr_dpkmeans.flower import mod as mod_module
 from flwr_dpkmeans.flower.client.node_config import show_node_logs
-from flwr_dpkmeans.flower.client.wrapped import Wrapped
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.log import LineFormatter, LogFormat
 from flwr_dpkmeans.node import node_log
@@ -265,8 +266,8 @@ def watch(
         return keeping
 
     monkeypatch.setattr(mod_module, "remember", remembering)
-    monkeypatch.setattr(ciphers, "stream", kept(ciphers.stream, watched.masks))
-    monkeypatch.setattr(keys, "derive_key", kept(keys.derive_key, watched.secrets))
+    replace_stream(monkeypatch, kept(ciphers.stream, watched.masks))
+    replace_derivation(monkeypatch, kept(keys.derive_key, watched.secrets))
     yield watched
     for logger, handler in handlers:
         logger.removeHandler(handler)
@@ -497,15 +498,17 @@ def test_the_search_finds_what_is_planted(
     what: str, watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A careless line in the mod is found, whatever it says."""
-    ask = Wrapped.compute
 
-    def careless(self: Wrapped, memory: Any, index: int) -> Any:
-        arrays = ask(self, memory, index)
-        if index == 2:
-            node_log.logger.debug("here is %s", LEAKS[what](memory, arrays))
-        return arrays
+    def careless(honest: Compute) -> Compute:
+        def compute(app: Any, memory: Any, index: int) -> Any:
+            arrays = honest(app, memory, index)
+            if index == 2:
+                node_log.logger.debug("here is %s", LEAKS[what](memory, arrays))
+            return arrays
 
-    monkeypatch.setattr(Wrapped, "compute", careless)
+        return compute
+
+    plant_statistic(monkeypatch, careless)
     federation = run(
         watch,
         "oblivious",

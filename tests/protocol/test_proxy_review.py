@@ -15,13 +15,13 @@ from support.ledger_entries import charge, entry
 from support.messages import ServerRun, Stage, dump_plan, request_content
 from support.protocol_federation import all_bytes, make_federation, received_vectors
 from support.states import with_extras
+from support.statistics import Compute, plant_coin, plant_encoding, plant_statistic
 from test_hostile_server import VICTIM, Hostile, changed, fields_of, hostile
 from test_server_state import drawn
 
 from flwr_dpkmeans import KMeansClient
 from flwr_dpkmeans.algorithms.server.held_points import hold_points
 from flwr_dpkmeans.errors import BudgetError, PlanError, ProtocolError
-from flwr_dpkmeans.flower.client.wrapped import Wrapped
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.results.model import Model
@@ -296,11 +296,14 @@ def test_whoever_does_not_take_part_does_the_same_work(
     coins: dict[tuple[int, int], bool] = {}
     entered: list[tuple[int, int]] = []
     mod: Any = mod_module
-    encode_, toss, ask = mod.encode, mod.takes_part, Wrapped.compute
+    encode_, toss = mod.encode, mod.takes_part
 
-    def asking(self: Wrapped, memory: Any, index: int) -> Any:
-        entered[:] = [(memory.protocol.node_id, index)]
-        return ask(self, memory, index)
+    def asking(honest: Compute) -> Compute:
+        def compute(app: Any, memory: Any, index: int) -> Any:
+            entered[:] = [(memory.protocol.node_id, index)]
+            return honest(app, memory, index)
+
+        return compute
 
     def encoding(*args: Any) -> Any:
         work[entered[0]] = work.get(entered[0], 0) + 1
@@ -310,9 +313,9 @@ def test_whoever_does_not_take_part_does_the_same_work(
         coins[node, index] = toss(plan, node, index, attempt)
         return coins[node, index]
 
-    monkeypatch.setattr(Wrapped, "compute", asking)
-    monkeypatch.setattr(mod, "encode", encoding)
-    monkeypatch.setattr(mod, "takes_part", tossing)
+    plant_statistic(monkeypatch, asking)
+    plant_encoding(monkeypatch, encoding)
+    plant_coin(monkeypatch, tossing)
     federation = make_federation([drawn(30, seed) for seed in range(10)])
     values: dict[str, Any] = {
         "trust": "distributed",

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from flwr.app import Message
 from scipy import stats
+from support.crypto import no_blinding, replace_stream
 from support.messages import (
     RECORD,
     VECTOR_RECORD,
@@ -32,7 +33,7 @@ from support.protocol_federation import (
     small_config,
 )
 
-from flwr_dpkmeans.secagg import blinding, ciphers
+from flwr_dpkmeans.secagg import ciphers
 
 SMALLEST_P = 1e-7
 N_CLUSTERS, N_FEATURES = 6, 10
@@ -554,29 +555,23 @@ def test_state_tags_are_keyed_under_oblivious() -> None:
 # -- (e) the checkers fire when the protection is taken away ---------------------------
 
 
-def without_author_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        blinding, "blind_stream", lambda *args: np.zeros(args[-1], dtype=np.uint64)
-    )
-
-
 def without_pair_masks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        ciphers, "stream", lambda *args: np.zeros(args[-1], dtype=np.uint64)
+    replace_stream(
+        monkeypatch, lambda key, asked, length: np.zeros(length, dtype=np.uint64)
     )
 
 
 def with_one_stream_for_all_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = ciphers.stream
-    monkeypatch.setattr(
-        ciphers, "stream", lambda key, asked, length: honest(key, (0, asked[1]), length)
+    replace_stream(
+        monkeypatch, lambda key, asked, length: honest(key, (0, asked[1]), length)
     )
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "sabotage",
-    [without_author_streams, without_pair_masks, with_one_stream_for_all_rounds],
+    [no_blinding, without_pair_masks, with_one_stream_for_all_rounds],
 )
 def test_the_uniformity_checker_fires(
     monkeypatch: pytest.MonkeyPatch, sabotage: Callable[..., None]
@@ -586,7 +581,7 @@ def test_the_uniformity_checker_fires(
         require_indistinguishable(run_on(uniform_parts()), run_on(constant_parts()))
 
 
-@pytest.mark.parametrize("sabotage", [without_author_streams, without_pair_masks])
+@pytest.mark.parametrize("sabotage", [no_blinding, without_pair_masks])
 def test_the_word_checker_fires(
     monkeypatch: pytest.MonkeyPatch, sabotage: Callable[..., None]
 ) -> None:
@@ -597,7 +592,7 @@ def test_the_word_checker_fires(
         require_no_true_word(federation, truth)
 
 
-@pytest.mark.parametrize("sabotage", [without_author_streams, without_pair_masks])
+@pytest.mark.parametrize("sabotage", [no_blinding, without_pair_masks])
 def test_the_memory_checker_fires(
     monkeypatch: pytest.MonkeyPatch, sabotage: Callable[..., None]
 ) -> None:

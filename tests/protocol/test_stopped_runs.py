@@ -20,6 +20,7 @@ from support.protocol_federation import (
     make_federation,
     small_config,
 )
+from support.server_messages import replace_exchange
 
 from flwr_dpkmeans.errors import BudgetError, CohortError, RefusalError
 from flwr_dpkmeans.flower import strategy
@@ -36,12 +37,17 @@ from flwr_dpkmeans.sums.wire import Failure, Status, encode_failure
 SAYS = "the server has stopped this run"
 
 
+def deploy(monkeypatch: pytest.MonkeyPatch, *, is_deployed: bool) -> None:
+    """Let messages go over a SuperLink, or not."""
+    monkeypatch.setattr(strategy, "is_deployed", lambda grid: is_deployed)
+
+
 @pytest.fixture(autouse=True)
 def _as_in_a_deployment(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Virtual clients are gone with their program, so that nobody tells them."""
-    monkeypatch.setattr(strategy, "is_deployed", lambda grid: True)
+    deploy(monkeypatch, is_deployed=True)
     caplog.set_level(logging.INFO)
 
 
@@ -194,9 +200,8 @@ def test_what_happens_while_nodes_are_told_hides_no_reason(
         [*grid_parts((40, 40)), *grid_parts((40,), n_features=3)]
     )
     real = strategy.exchange
-    monkeypatch.setattr(
-        strategy,
-        "exchange",
+    replace_exchange(
+        monkeypatch,
         lambda grid, sent, *rest: (broken if rest[0] == 5.0 else real)(
             grid, sent, *rest
         ),
@@ -332,7 +337,7 @@ def test_a_stopped_node_deletes_its_copy_of_the_rows(
     hour deleted.
     """
     set_limits(table_bytes=100)
-    monkeypatch.setattr(strategy, "is_deployed", lambda grid: tells)
+    deploy(monkeypatch, is_deployed=tells)
     (tmp_path / "policy.toml").write_text("allow-anything = true\n")
     nodes = []
     for index, columns in enumerate(("a,b", "a,b", "a,b,c")):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Context, Message
+from support.crypto import speak_version
 from support.messages import (
     RECORD,
     Stage,
@@ -307,7 +308,7 @@ def let_speak_another_protocol(federation: Federation, node: int) -> None:
         if "protocol" in header_of(message.content):
             message.content = changed(message.content, {"protocol": newer})
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(keys, "PROTOCOL_VERSION", newer)
+            speak_version(patch, newer)
             return true_app(message, context)
 
     true_app = nodes[node].app

@@ -16,6 +16,7 @@ import time
 import zipfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -348,10 +349,7 @@ def test_a_message_is_asked_for_when_the_process_of_the_one_before_has_ended(
         turn.result(timeout=9.0)
 
 
-def test_a_process_that_never_ends_is_not_waited_for(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(app_program, "_TURN_SECONDS", 0.1)
+def test_a_process_that_never_ends_is_not_waited_for(tmp_path: Path) -> None:
     lock = tmp_path / "turn.lock"
     words = [sys.executable, "-I", "-c", _HOLDS, str(lock)]
     with subprocess.Popen(
@@ -359,7 +357,7 @@ def test_a_process_that_never_ends_is_not_waited_for(
     ) as before:
         assert before.stdout is not None
         before.stdout.readline()
-        app_program.wait_for_turn(lock)
+        app_program.wait_for_turn(lock, seconds=0.1)
         assert before.poll() is None
         before.kill()
 
@@ -557,11 +555,8 @@ def test_a_guarded_program_imports_nothing_of_this_project(
     assert done.stdout.endswith("\n[]\n")
 
 
-def test_alerts_do_not_fill_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(app_guard, "_LONGEST_ALERTS", 500)
-    guard = guard_for(tmp_path)
+def test_alerts_do_not_fill_the_disk(tmp_path: Path) -> None:
+    guard = replace(guard_for(tmp_path), most_alert_bytes=500)
     for index in range(10):
         with pytest.raises(GuardError):
             guard.unpack(b"%d" % index)

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -108,12 +108,24 @@ def test_node_settings_are_toml() -> None:
         settings_text({"data-path": "it's"})
 
 
+def put_program(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    """Let one program stand for each of Flower's."""
+    for module in (deployment, flower_commands):
+        monkeypatch.setattr(module, "program", lambda name: program)
+
+
+def replace_health(
+    monkeypatch: pytest.MonkeyPatch, answers: Callable[[], bool]
+) -> None:
+    """Let ``answers()`` say whether the SuperLink is there."""
+    monkeypatch.setattr(deployment, "is_healthy", lambda port, credentials: answers())
+
+
 def test_a_superlink_that_ends_is_reported_with_its_last_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = script(tmp_path, "print('the port is taken'); raise SystemExit(3)")
-    for module in (deployment, flower_commands):
-        monkeypatch.setattr(module, "program", lambda name: program)
+    put_program(monkeypatch, program)
     with (
         pytest.raises(DeploymentError, match=r"ended with 3.*the port is taken"),
         deployed(tmp_path, []),
@@ -133,13 +145,8 @@ def test_what_a_process_started_ends_with_it(
         f"pathlib.Path({str(tmp_path / 'child')!r}).write_text(str(child.pid))\n"
         "time.sleep(60)",
     )
-    for module in (deployment, flower_commands):
-        monkeypatch.setattr(module, "program", lambda name: program)
-    monkeypatch.setattr(
-        deployment,
-        "is_healthy",
-        lambda port, credentials: (tmp_path / "child").is_file(),
-    )
+    put_program(monkeypatch, program)
+    replace_health(monkeypatch, (tmp_path / "child").is_file)
 
     def interrupted() -> None:
         with deployed(tmp_path, []):
@@ -165,10 +172,9 @@ def test_every_node_is_guarded_and_runs_one_app_only(
         "import os, time\nprint('SuperNode ID: 1, PATH', os.environ['PATH'],"
         " flush=True)\ntime.sleep(60)",
     )
-    for module in (deployment, flower_commands):
-        monkeypatch.setattr(module, "program", lambda name: program)
+    put_program(monkeypatch, program)
     monkeypatch.setattr(flower_commands, "SUPERNODE", (program,))
-    monkeypatch.setattr(deployment, "is_healthy", lambda port, credentials: True)
+    replace_health(monkeypatch, lambda: True)
     app = write_app(tmp_path / "app", app_files())
     with deployed(tmp_path / "federation", [{}, {}], app=app) as there:
         assert there.allowed_app == digest_of(build_fab_from_disk(app))
@@ -183,8 +189,7 @@ def test_every_node_is_guarded_and_runs_one_app_only(
 
 def test_a_failed_run_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = script(tmp_path, "print('no such run-config key'); raise SystemExit(1)")
-    for module in (deployment, flower_commands):
-        monkeypatch.setattr(module, "program", lambda name: program)
+    put_program(monkeypatch, program)
     with relayed(1) as relay:
         there = Deployment(tmp_path, 1, relay)
         with pytest.raises(

@@ -11,6 +11,7 @@ import pytest
 from flwr_dpkmeans import __version__
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.cli import doctor_command
+from flwr_dpkmeans.errors import ConfigurationError
 
 
 @pytest.fixture(autouse=True)
@@ -101,12 +102,10 @@ def test_a_taken_port_is_noted_and_none_for_a_server_is_wrong(
         assert f"note  superlink:  port {port}, for simulations, is taken" in (
             capsys.readouterr().out
         )
-        monkeypatch.setattr(doctor_command, "FIRST_PORT", port)
-        monkeypatch.setattr(doctor_command, "N_PORTS", 1)
-        assert main(["doctor"]) == 1
-        assert f"wrong server:     no port from {port} to {port} is free" in (
-            capsys.readouterr().out
-        )
+        with pytest.raises(
+            ConfigurationError, match=f"^no port from {port} to {port} is free"
+        ):
+            doctor_command.require_server_port(range(port, port + 1))
     monkeypatch.setenv("FLWR_LOCAL_SUPERLINK_HTTP_API_PORT", "many")
     assert main(["doctor"]) == 1
 

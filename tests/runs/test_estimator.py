@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import ParameterGrid
+from support.quiet_grid import forbid_messages
 
 from flwr_dpkmeans import (
     Auto,
@@ -51,7 +52,6 @@ from flwr_dpkmeans.errors import (
     PrivacyWarning,
     warn_once,
 )
-from flwr_dpkmeans.flower.in_process_grid import InProcessGrid
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config
 from flwr_dpkmeans.kernels.grid import round_to_grid
 
@@ -830,14 +830,7 @@ def test_lloyd_says_that_it_is_not_private() -> None:
 
 @pytest.fixture
 def untouched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fail if a message is pushed: without one, no client computes, and no ledger is
-    charged.
-    """
-
-    def push(self: InProcessGrid, messages: Any) -> list[str]:
-        pytest.fail("a message was sent")
-
-    monkeypatch.setattr(InProcessGrid, "push_messages", push)
+    forbid_messages(monkeypatch)
 
 
 def with_bad_row(value: float) -> list[Floats]:
@@ -1079,6 +1072,11 @@ def test_a_failed_fit_keeps_the_last_result(fitted: FederatedKMeans) -> None:
     assert np.array_equal(km.cluster_centers_, centers)
 
 
+def request_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a forecast be what is asked of it."""
+    monkeypatch.setattr("flwr_dpkmeans.planner.make_forecast", lambda request: request)
+
+
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
@@ -1092,7 +1090,7 @@ def test_a_forecast_takes_bounds_from_server_data_where_none_are_given(
     """A cube around the middle of three points, of which the farthest are (1, 2) away
     from it.
     """
-    monkeypatch.setattr("flwr_dpkmeans.planner.make_forecast", lambda request: request)
+    request_only(monkeypatch)
     points = np.array([[0.0, 1.0], [2.0, 5.0], [1.0, 3.0]])
     request: Any = FederatedKMeans(n_clusters=2, server_data=points, bounds=given).plan(
         2000, 2, 3
@@ -1104,7 +1102,7 @@ def test_a_forecast_takes_bounds_from_server_data_where_none_are_given(
 def test_a_forecast_takes_the_number_of_features_from_bounds_by_column(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("flwr_dpkmeans.planner.make_forecast", lambda request: request)
+    request_only(monkeypatch)
     request: Any = FederatedKMeans(2, bounds=((0.0, 0.0, 0.0), (1.0, 2.0, 3.0))).plan(
         2000, None, 3
     )

@@ -597,6 +597,13 @@ class _Huber(MomentsTask):
     options: _HuberOptions = _HuberOptions()
 
 
+def install(
+    monkeypatch: pytest.MonkeyPatch, points: Callable[[str], list[FakePoint]]
+) -> None:
+    """Let ``points(group)`` be what installed packages declare."""
+    monkeypatch.setattr("flwr_dpkmeans.sums.registry.entry_points", points)
+
+
 def test_a_package_that_cannot_be_used_costs_nobody_the_others(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -610,10 +617,7 @@ def test_a_package_that_cannot_be_used_costs_nobody_the_others(
         FakePoint("huber", _Huber),
         FakePoint("moments", _Huber),
     ]
-    monkeypatch.setattr(
-        "flwr_dpkmeans.sums.registry.entry_points",
-        lambda group: [*points, FakePoint("votes", Votes)],
-    )
+    install(monkeypatch, lambda group: [*points, FakePoint("votes", Votes)])
     registry: Registry[type[Task]] = Registry(
         "flwr_dpkmeans.tasks", "algorithm", require_free_names
     )
@@ -728,7 +732,7 @@ def test_installed_packages_are_asked_when_a_name_is_not_known(
         asked.append(group)
         return [FakePoint("elsewhere", Votes)]
 
-    monkeypatch.setattr("flwr_dpkmeans.sums.registry.entry_points", points)
+    install(monkeypatch, points)
     registry: Registry[type[Task]] = Registry("flwr_dpkmeans.tasks")
     registry.add("votes", Votes)
     assert registry["votes"] is Votes

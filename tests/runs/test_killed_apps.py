@@ -330,6 +330,14 @@ def test_a_kill_at_any_moment_leaves_no_node_that_is_dead_and_online(
         time.sleep(0.05)
 
 
+def hand_out(
+    monkeypatch: pytest.MonkeyPatch, node: StandInNode, content: bytes
+) -> None:
+    """Let a node's SuperLink send another app."""
+    digest = hashlib.sha256(content).hexdigest()
+    monkeypatch.setattr(node, "fab", Fab(digest, content, {}))
+
+
 @linux
 @pytest.mark.nightly
 def test_an_app_sees_by_its_programs_name_that_it_has_a_guard(
@@ -337,7 +345,7 @@ def test_an_app_sees_by_its_programs_name_that_it_has_a_guard(
 ) -> None:
     """What it leaves behind, and what it warns of, depend on it."""
     node, _, home = running
-    monkeypatch.setattr(node, "fab", Fab(hashlib.sha256(NAMED).hexdigest(), NAMED, {}))
+    hand_out(monkeypatch, node, NAMED)
     assert not _answered(node, monkeypatch).has_error()
     assert (home / "named").read_text() == "guarded flwr-clientapp"
 
@@ -348,9 +356,7 @@ def test_an_app_that_is_killed_as_it_computes_is_answered_for(
     running: tuple[StandInNode, Any, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node, _, _ = running
-    monkeypatch.setattr(
-        node, "fab", Fab(hashlib.sha256(KILLED).hexdigest(), KILLED, {})
-    )
+    hand_out(monkeypatch, node, KILLED)
     reply = _answered(node, monkeypatch)
     assert node.ended == []
     assert reply.error.code == ErrorCode.CLIENT_APP_CRASHED

@@ -35,11 +35,18 @@ from flwr.superlink.routers.fleet import node_auth
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from support.apps import app_files, packed
-from support.machine import replace_rights, replace_room, replace_user
+from support.machine import (
+    install_flower,
+    replace_call,
+    replace_rights,
+    replace_room,
+    replace_sleep,
+    replace_user,
+)
 from support.superlink_stand_in import UNKNOWN, StandIn, standing_in
 
 from flwr_dpkmeans.__main__ import main
-from flwr_dpkmeans.deploy import certificates, findings, node_check, superlink_answer
+from flwr_dpkmeans.deploy import certificates, node_check, superlink_answer
 from flwr_dpkmeans.deploy.finding import Finding, Verdict
 from flwr_dpkmeans.deploy.guard.approved_fab import digest_of
 from flwr_dpkmeans.deploy.invitation import Invitation, Party
@@ -157,7 +164,8 @@ def place(
     monkeypatch.delenv("FLWR_HOME", raising=False)
     with made.stack:
         yield made
-    superlink.code, superlink.ahead = StandIn.code, 0.0
+    superlink.code, superlink.status = StandIn.code, StandIn.status
+    superlink.ahead = 0.0
 
 
 def _clock(place: Place, ahead: float) -> None:
@@ -187,11 +195,18 @@ def _certificate(
 
 def _answering(status: int) -> Callable[[Place], None]:
     """What is no SuperLink: every status but 412 has no words of Flower's."""
-    return lambda place: place.patch.setattr(place.superlink, "status", status)
+
+    def plant(place: Place) -> None:
+        place.superlink.status = status
+
+    return plant
 
 
-def _yielding(place: Place) -> None:
-    place.patch.setattr(place.superlink, "status", 200)
+_yielding = _answering(200)
+
+
+def _unknown(place: Place) -> None:
+    place.superlink.code = UNKNOWN
 
 
 def _without_tls(place: Place) -> None:
@@ -534,7 +549,7 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
         "has 99 MiB left, but 100 are needed: make room",
     ),
     "disk without inodes": (
-        lambda place: place.patch.setattr(findings.os, "statvfs", lambda _: _FULL),
+        lambda place: replace_call(place.patch, "statvfs", lambda _: _FULL),
         "disk",
         WRONG,
         "takes 2 more files, but 1000 are needed: remove some",
@@ -601,19 +616,19 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
         "not the one that this node knows .*SSL.*: correct",
     ),
     "key unknown": (
-        lambda place: setattr(place.superlink, "code", UNKNOWN),
+        _unknown,
         "superlink",
         WRONG,
         "does not know the key .*key: have its operator register .*key.pub",
     ),
     "clock by which no key is known": (
-        lambda place: (_clock(place, -3600), setattr(place.superlink, "code", UNKNOWN)),
+        lambda place: (_clock(place, -3600), _unknown(place)),
         "superlink",
         NOTE,
         "knows no key by this clock",
     ),
     "version": (
-        lambda place: place.patch.setattr(_private, "flower_version", lambda: "1.43.0"),
+        lambda place: install_flower(place.patch, "1.43.0"),
         "flower",
         WRONG,
         "Flower 1.43.0 was not tried: 1.41 and 1.42 were: pip install .*, or say",
@@ -827,7 +842,7 @@ def test_a_node_that_was_killed_waits_until_the_superlink_has_missed_it(
         return asked
 
     place.patch.setattr(FleetHttpClient, "ActivateNode", activate)
-    place.patch.setattr(_private, "time", SimpleNamespace(sleep=waits.append))
+    replace_sleep(place.patch, waits.append)
     authority = str(options.root_certificates)
     with _private.patient_client().from_server_address(
         options.superlink, False, authority, []
@@ -867,7 +882,7 @@ def test_a_node_whose_clock_jumps_says_so_and_waits_until_it_is_set(
         return asked["request"]
 
     place.patch.setattr(ProtobufClient, "_unary_unary", answer)
-    place.patch.setattr(_private, "time", SimpleNamespace(sleep=waits.append))
+    replace_sleep(place.patch, waits.append)
     authority = str(options.root_certificates)
     with _private.patient_client().from_server_address(
         options.superlink, False, authority, []

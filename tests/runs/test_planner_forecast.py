@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
 from typing import Any
@@ -910,15 +911,20 @@ def test_private_deviations_are_planned_for(mixed: Path) -> None:
         )
 
 
+def replace_forecast(
+    monkeypatch: pytest.MonkeyPatch, forecast: Callable[..., Forecast | None]
+) -> None:
+    """Let ``forecast(request, on_step)`` be what the command prints."""
+    monkeypatch.setattr(plan_command, "make_forecast", forecast)
+
+
 def test_the_shape_of_a_table_is_read_and_no_more_than_that(
     mixed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table = mixed.with_suffix(".csv")
     table.write_text("mass,sex,length,tagged\n" + "400,F,40,true\n" * 7)
     asked: list[PlanningRequest] = []
-    monkeypatch.setattr(
-        plan_command, "make_forecast", lambda request, on_step: asked.append(request)
-    )
+    replace_forecast(monkeypatch, lambda request, on_step: asked.append(request))
 
     def said_of(**values: Any) -> str:
         plan_command.make_one(PlanOptions(like=str(table), n_clusters=2, **values))
@@ -969,9 +975,7 @@ def test_who_sees_no_bar_reads_at_once_that_it_takes_a_while(
 
 def test_a_wanted_accuracy_is_a_target(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[PlanningRequest] = []
-    monkeypatch.setattr(
-        plan_command, "make_forecast", lambda request, on_step: asked.append(request)
-    )
+    replace_forecast(monkeypatch, lambda request, on_step: asked.append(request))
     shape = {"n_examples": 900, "n_features": 4}
     plan_command.make_one(PlanOptions(**shape, accuracy=1.05))
     plan_command.make_one(PlanOptions(**shape, target_excess=0.2))
@@ -1052,7 +1056,7 @@ def test_a_quick_forecast_has_five_data_sets_at_most(
         asked.append(request)
         raise ConfigurationError("nothing is forecast here")
 
-    monkeypatch.setattr(plan_command, "make_forecast", failing)
+    replace_forecast(monkeypatch, failing)
     line = (
         "plan --n 900 --d 4 --k 3 --spread 0.25 --target-excess 0.2 --private-count"
         f" --algorithm glloyd --epsilon 2 {more}"
@@ -1100,7 +1104,7 @@ def test_a_terminal_has_its_own_width_and_a_bar_and_a_pipe_has_neither(
         return forecast
 
     monkeypatch.setattr(plan_command, "Console", Screen)
-    monkeypatch.setattr(plan_command, "make_forecast", made)
+    replace_forecast(monkeypatch, made)
     assert main(["plan", *SMALL]) == 0
     assert opened[0] == {"stderr": True}
     assert printed[-1:] == ([150] if terminal else [])

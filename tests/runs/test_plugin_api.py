@@ -18,6 +18,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import Result, Strategy
 from support.protocol_federation import grid_parts, make_federation
+from support.quiet_grid import forbid_messages
 
 from flwr_dpkmeans import (
     Auto,
@@ -266,19 +267,13 @@ def small(tmp_path: Path) -> InProcessGrid:
     )
 
 
-def forbid_messages(monkeypatch: pytest.MonkeyPatch, grid: InProcessGrid) -> None:
-    monkeypatch.setattr(
-        grid, "push_messages", lambda _: pytest.fail("a message was sent")
-    )
-
-
 @pytest.mark.parametrize(
     "known", [{"n_features": 2, "n_examples": 200}, {"n_features": 2}, {}], ids=str
 )
 def test_evaluation_on_the_server_is_refused_where_it_sees_nothing(
     small: InProcessGrid, monkeypatch: pytest.MonkeyPatch, known: dict[str, Any]
 ) -> None:
-    forbid_messages(monkeypatch, small)
+    forbid_messages(monkeypatch)
     with (
         small.running(),
         pytest.raises(
@@ -326,7 +321,7 @@ def test_evaluation_on_the_server_works_where_it_sees_releases(
 def test_initial_arrays_are_refused(
     small: InProcessGrid, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    forbid_messages(monkeypatch, small)
+    forbid_messages(monkeypatch)
     with small.running():
         for trust in ("oblivious", "central"):
             with pytest.raises(

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.machine import replace_rights, replace_room, replace_sync
+from support.machine import replace_call, replace_rights, replace_room, replace_sync
 from support.results import report_of, result_of
 
 from flwr_dpkmeans.algorithms.measure.evaluated_state import COST_CURVE
@@ -441,9 +441,7 @@ def test_a_failure_in_the_middle_leaves_the_old_file(
     path = tmp_path / "metrics.json"
     if before is not None:
         path.write_bytes(before)
-    monkeypatch.setattr(
-        whole_files.os, step, failing(OSError(28, "No space left on device"))
-    )
+    replace_call(monkeypatch, step, failing(OSError(28, "No space left on device")))
     with pytest.raises(LocalMisuseError) as caught:
         write_whole(path, b"new" * 1000)
     assert (
@@ -482,7 +480,7 @@ def test_the_new_file_is_complete_before_it_has_its_name(
         seen.append(Path(source).read_bytes())
         replace(source, target)
 
-    monkeypatch.setattr(whole_files.os, "replace", looking)
+    replace_call(monkeypatch, "replace", looking)
     assert write_whole(path, b"content") == path.absolute()
     assert seen == [b"content"]
     assert path.read_bytes() == b"content"
@@ -552,7 +550,7 @@ def test_runs_that_end_at_the_same_time_all_keep_their_results(tmp_path: Path) -
 def test_a_failure_leaves_no_part_of_a_folder(
     error: BaseException, step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(whole_files.os, step, failing(error))
+    replace_call(monkeypatch, step, failing(error))
     with pytest.raises(
         LocalMisuseError if isinstance(error, OSError) else KeyboardInterrupt
     ):

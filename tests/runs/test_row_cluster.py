@@ -239,15 +239,16 @@ def described(rows: Path, kind: str = "ray") -> Any:
     return client.fit([], {"task": "describe"})
 
 
+def join_ray(monkeypatch: pytest.MonkeyPatch, join: MagicMock) -> None:
+    """Let ``join(address, ...)`` stand for joining a cluster."""
+    monkeypatch.setattr(pytest.importorskip("ray"), "init", join)
+
+
 def test_no_cluster_and_no_ray_are_one_sentence_each(
     monkeypatch: pytest.MonkeyPatch, rows: Path
 ) -> None:
-    pytest.importorskip("ray")
     monkeypatch.setenv("RAY_ADDRESS", "10.1.2.3:6379")
-    monkeypatch.setattr(
-        "ray.init",
-        lambda *_, **__: (_ for _ in ()).throw(ConnectionError("at 10.1.2.3:6379")),
-    )
+    join_ray(monkeypatch, MagicMock(side_effect=ConnectionError("at 10.1.2.3:6379")))
     with pytest.raises(
         DataError, match=r"a Ray cluster, but none answers: 'ray start .* RAY_ADDRESS"
     ) as caught:
@@ -265,9 +266,8 @@ def test_a_ray_cluster_that_anybody_started_is_never_joined(
     """Ray would find it in the list of processes, and what is pickled there would run
     in the node.
     """
-    ray = pytest.importorskip("ray")
     joined = MagicMock()
-    monkeypatch.setattr(ray, "init", joined)
+    join_ray(monkeypatch, joined)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     if address is not None:
         monkeypatch.setenv("RAY_ADDRESS", address)
@@ -285,9 +285,8 @@ def test_a_ray_cluster_that_anybody_started_is_never_joined(
 def test_a_ray_cluster_is_joined_at_the_address_that_its_owner_states(
     monkeypatch: pytest.MonkeyPatch, rows: Path
 ) -> None:
-    ray = pytest.importorskip("ray")
     joined = MagicMock()
-    monkeypatch.setattr(ray, "init", joined)
+    join_ray(monkeypatch, joined)
     monkeypatch.setenv("RAY_ADDRESS", "10.1.2.3:6379")
     described(rows)
     assert joined.call_args.args == ("10.1.2.3:6379",)

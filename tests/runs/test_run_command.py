@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.machine import replace_start
 
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.deploy import run_command
@@ -43,13 +44,18 @@ def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
+def put_flower(monkeypatch: pytest.MonkeyPatch, program: Path) -> None:
+    """Let a program of Python be Flower's command."""
+    monkeypatch.setattr(run_command, "_FLWR", (sys.executable, str(program)))
+
+
 def play(
     monkeypatch: pytest.MonkeyPatch, folder: Path, status: str = "", code: int = 0
 ) -> Path:
     """Put a program in Flower's place that says how a run ended."""
     program, log = folder / "flower.py", folder / "log"
     program.write_text(FLOWER.format(log=str(log), status=status, code=code))
-    monkeypatch.setattr(run_command, "_FLWR", (sys.executable, str(program)))
+    put_flower(monkeypatch, program)
     return log
 
 
@@ -292,15 +298,20 @@ print(json.dumps({{"success": True, "runs": [ended]}} if answer else {{"success"
 """
 
 
+def print_runs(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """Let ``flwr list`` print a text."""
+    monkeypatch.setattr(
+        run_command.subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=text)
+    )
+
+
 @pytest.mark.parametrize(
     "said", ["", '{"success": false, "error-message": "unavailable"}', "[]"]
 )
 def test_a_superlink_that_has_just_been_killed_lists_nothing_and_that_is_said(
     monkeypatch: pytest.MonkeyPatch, said: str
 ) -> None:
-    monkeypatch.setattr(
-        run_command.subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=said)
-    )
+    print_runs(monkeypatch, said)
     with pytest.raises(
         PeerError, match="lists no runs now: see whether it is being started again"
     ):
@@ -328,9 +339,7 @@ def test_a_run_that_was_stopped_says_what_that_leaves(
             ]
         }
     )
-    monkeypatch.setattr(
-        run_command.subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=runs)
-    )
+    print_runs(monkeypatch, runs)
     said = [run["status-details"] for run in run_command.listed_runs({})]
     assert said[0].startswith(
         "its ServerApp was ended from outside, such as with the SuperLink or by 'flwr"
@@ -346,7 +355,7 @@ def test_a_run_whose_stream_breaks_off_is_waited_for(
     then it ends.
     """
     (home / "flower.py").write_text(_BROKEN_OFF.format(asked=str(home / "asked")))
-    monkeypatch.setattr(run_command, "_FLWR", (sys.executable, str(home / "flower.py")))
+    put_flower(monkeypatch, home / "flower.py")
     monkeypatch.setattr(run_command, "_POLL_SECONDS", 0.0)
     assert main(["run", "@somebody/app"]) == 1
     assert capsys.readouterr().err.splitlines() == [
@@ -383,6 +392,6 @@ def test_ctrl_c_says_that_the_run_goes_on(
         raise KeyboardInterrupt
 
     flower = nullcontext(SimpleNamespace(stdout=lines()))
-    monkeypatch.setattr(run_command.subprocess, "Popen", lambda *_, **__: flower)
+    replace_start(monkeypatch, lambda *_, **__: flower)
     assert main(["run", "@somebody/app"]) == 130
     assert told in capsys.readouterr().err

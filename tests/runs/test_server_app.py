@@ -22,6 +22,7 @@ from flwr.common.config import flatten_dict, fuse_dicts, parse_config_args
 from flwr.supercore.exit import ExitCode
 from support.engines import join_ray, simulate_server
 from support.flat import run_config as of_keys
+from support.quiet_grid import forbid_messages
 
 from flwr_dpkmeans.__main__ import main as command
 from flwr_dpkmeans.algorithms.budget.noise_kinds import NoiseFamily
@@ -1500,9 +1501,7 @@ def test_whole_run_with_given_k_has_no_curve(tmp_path: Path, log: list[str]) -> 
 def test_a_bad_configuration_ends_the_run_before_anything_is_sent(
     tmp_path: Path, log: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        InProcessGrid, "push_messages", lambda *_: pytest.fail("a message was sent")
-    )
+    forbid_messages(monkeypatch)
     # As an error, which Flower's simulation tells from success, unlike an exit.
     with pytest.raises(
         server_app.EndedError, match="ConfigurationError: epsilon is -1"

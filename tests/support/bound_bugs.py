@@ -43,6 +43,14 @@ def sensitivity_without_the_radius(patch: pytest.MonkeyPatch) -> None:
     plant_rounds(patch, "fastlloyd", change)
 
 
+Divide = Callable[[Array, Any, Array], Array]
+
+
+def _plant_division(patch: pytest.MonkeyPatch, divide: Divide) -> None:
+    """Let ``divide(rows, radius, scratch)`` put rows onto the grid."""
+    patch.setattr(residual_sums, "_divide", divide)
+
+
 def residuals_not_divided_by_the_radius(patch: pytest.MonkeyPatch) -> None:
     """Pulled back to the radius, but in units of the data."""
 
@@ -53,7 +61,7 @@ def residuals_not_divided_by_the_radius(patch: pytest.MonkeyPatch) -> None:
         np.trunc(rows, out=rows)
         return squares
 
-    patch.setattr(residual_sums, "_divide", unscaled)
+    _plant_division(patch, unscaled)
 
 
 def rows_in_two_bins_of_distance(patch: pytest.MonkeyPatch) -> None:
@@ -107,9 +115,8 @@ def no_clip_of_means(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_clip_of_rows(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(outer_product, "clip_rows", lambda rows, _: rows)
-    patch.setattr(projected_statistics, "clip_rows", lambda rows, _: rows)
-    patch.setattr(centred_rows, "clip_rows", lambda rows, _: rows)
+    for module in (outer_product, projected_statistics, centred_rows):
+        patch.setattr(module, "clip_rows", lambda rows, _: rows)
 
 
 def rounded_away_from_zero(patch: pytest.MonkeyPatch) -> None:
@@ -134,7 +141,7 @@ def rounded_away_from_zero(patch: pytest.MonkeyPatch) -> None:
         rows[:] = np.copysign(np.ceil(np.abs(whole)), whole)
         return squares
 
-    patch.setattr(residual_sums, "_divide", divided_away)
+    _plant_division(patch, divided_away)
 
 
 def no_slack_for_the_rounded_triangle(patch: pytest.MonkeyPatch) -> None:

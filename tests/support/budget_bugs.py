@@ -80,24 +80,17 @@ def delta_counted_twice(patch: pytest.MonkeyPatch) -> None:
     """Calibration and price each look for the epsilon at twice the delta that is
     stated.
     """
-    calibrate, compose, compose_too = (
-        public_facts.calibrate_gaussian,
-        pricing.compose_epsilon,
-        calibration.compose_epsilon,
-    )
+    calibrate = public_facts.calibrate_gaussian
+    compose = pricing.compose_epsilon
     patch.setattr(
         public_facts,
         "calibrate_gaussian",
         lambda e, delta, *rest: calibrate(e, 2 * delta, *rest),
     )
-    patch.setattr(
-        pricing, "compose_epsilon", lambda events, delta: compose(events, 2 * delta)
-    )
-    patch.setattr(
-        calibration,
-        "compose_epsilon",
-        lambda events, delta: compose_too(events, 2 * delta),
-    )
+    for module in (pricing, calibration):
+        patch.setattr(
+            module, "compose_epsilon", lambda events, delta: compose(events, 2 * delta)
+        )
 
 
 def rounds_not_counted_in_the_noise(patch: pytest.MonkeyPatch) -> None:
@@ -110,7 +103,4 @@ def rounds_not_counted_in_the_noise(patch: pytest.MonkeyPatch) -> None:
         return iteration(*given[:-1], 1)
 
     patch.setattr(FastLloydTask, "_iteration", as_one)
-    honest = Plan._round_events
-    patch.setattr(
-        Plan, "_round_events", lambda self, i: honest(self, i) if i <= 1 else ()
-    )
+    _uncharged(patch, lambda _, index: index > 1)

@@ -18,17 +18,18 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.flower import mod, strategy
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.privacy.release import Block, vector_length
-from flwr_dpkmeans.secagg import blinding, ciphers, keys
+from flwr_dpkmeans.secagg import ciphers, keys
 from flwr_dpkmeans.secagg.keys import digest
 from flwr_dpkmeans.secagg.recover import Recover
 from flwr_dpkmeans.secagg.retry import Retry
 from flwr_dpkmeans.sums import local as direct
 from flwr_dpkmeans.sums import plan as plan_module
 from flwr_dpkmeans.sums.client import Client
-from flwr_dpkmeans.sums.client import transitions as client_module
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.trust import Broadcast, Central, Oblivious
+from support.crypto import replace_derivation, replace_stream
 from support.messages import RECORD
+from support.statistics import plant_coin
 from support.wrong_trust import plant_trust
 
 Array = NDArray[np.float64]
@@ -55,6 +56,11 @@ def _reply_with(
         return made
 
     patch.setattr(KMeansClient, "fit", fit)
+    _plant_content(patch, content)
+
+
+def _plant_content(patch: pytest.MonkeyPatch, content: Callable[[Any], Any]) -> None:
+    """Let ``content(packet)`` be what a client replies."""
     patch.setattr(mod, "content_of", content)
 
 
@@ -91,7 +97,7 @@ def movement_in_the_reply(patch: pytest.MonkeyPatch) -> None:
         return made
 
     patch.setattr(Client, "_contribute", remembering)
-    patch.setattr(mod, "content_of", content)
+    _plant_content(patch, content)
 
 
 class Chatty(Central):
@@ -155,8 +161,8 @@ def _streams_without(
         )
         return stream(key, left, length)
 
-    patch.setattr(keys, "derive_key", shorter)
-    patch.setattr(ciphers, "stream", repeated)
+    replace_derivation(patch, shorter)
+    replace_stream(patch, repeated)
 
 
 def one_mask_for_all_rounds(patch: pytest.MonkeyPatch) -> None:
@@ -189,13 +195,6 @@ def one_blinding_for_all_attempts(patch: pytest.MonkeyPatch) -> None:
         )
 
     patch.setattr(Retry, "_in_attempt", entered)
-
-
-def no_blinding(patch: pytest.MonkeyPatch) -> None:
-    """The server, which knows its noise, sees the noised sum, and so the exact one."""
-    patch.setattr(
-        blinding, "blind_stream", lambda *args: np.zeros(args[-1], dtype=np.uint64)
-    )
 
 
 def tag_without_a_key(patch: pytest.MonkeyPatch) -> None:
@@ -233,7 +232,7 @@ def one_coin_for_all(patch: pytest.MonkeyPatch) -> None:
             thrown[round_index, attempt] = own
         return thrown[round_index, attempt]
 
-    patch.setattr(client_module, "takes_part", coin)
+    plant_coin(patch, coin)
 
 
 def coins_from_the_plans_seed(patch: pytest.MonkeyPatch) -> None:
@@ -243,8 +242,8 @@ def coins_from_the_plans_seed(patch: pytest.MonkeyPatch) -> None:
         generator = np.random.default_rng([plan.seed, node_id, round_index, attempt])
         return bool(generator.random() < plan.config.client_sampling_rate)
 
-    patch.setattr(client_module, "takes_part", coin)
+    plant_coin(patch, coin)
 
 
 def always_in(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(client_module, "takes_part", lambda *_: True)
+    plant_coin(patch, lambda *_: True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -16,10 +17,19 @@ from typing import Any
 
 import pytest
 
+from flwr_dpkmeans.flower import _private
+
+
+def replace_call(
+    patch: pytest.MonkeyPatch, name: str, call: Callable[..., Any]
+) -> None:
+    """Let ``call`` be a function of `os`, such as one that fails."""
+    patch.setattr(os, name, call)
+
 
 def replace_entropy(patch: pytest.MonkeyPatch, draw: Callable[[int], bytes]) -> None:
     """Let ``draw(n_bytes)`` give the system's random bytes."""
-    patch.setattr(os, "urandom", draw)
+    replace_call(patch, "urandom", draw)
 
 
 def counting_bytes() -> Callable[[int], bytes]:
@@ -34,12 +44,12 @@ def counting_bytes() -> Callable[[int], bytes]:
 
 def replace_user(patch: pytest.MonkeyPatch, user_id: Callable[[], int]) -> None:
     """Let the process belong to another user."""
-    patch.setattr(os, "geteuid", user_id)
+    replace_call(patch, "geteuid", user_id)
 
 
 def replace_rights(patch: pytest.MonkeyPatch, may: Callable[..., bool]) -> None:
     """Let ``may(path, mode)`` say what this user may do with a path."""
-    patch.setattr(os, "access", may)
+    replace_call(patch, "access", may)
 
 
 def replace_room(patch: pytest.MonkeyPatch, usage: Callable[[Path], Any]) -> None:
@@ -52,14 +62,29 @@ def replace_time(patch: pytest.MonkeyPatch, now: Callable[[], float]) -> None:
     patch.setattr(time, "time", now)
 
 
+def replace_sleep(patch: pytest.MonkeyPatch, sleep: Callable[[float], object]) -> None:
+    """Let ``sleep(seconds)`` stand for every wait."""
+    patch.setattr(time, "sleep", sleep)
+
+
+def replace_start(patch: pytest.MonkeyPatch, start: Callable[..., Any]) -> None:
+    """Let ``start(command, **options)`` start programs."""
+    patch.setattr(subprocess, "Popen", start)
+
+
+def install_flower(patch: pytest.MonkeyPatch, version: str) -> None:
+    """Let another version of Flower be installed."""
+    patch.setattr(_private, "flower_version", lambda: version)
+
+
 def replace_sync(patch: pytest.MonkeyPatch, sync: Callable[[int], None]) -> None:
     """Let ``sync(descriptor)`` bring a file onto the disk, or fail to."""
-    patch.setattr(os, "fsync", sync)
+    replace_call(patch, "fsync", sync)
 
 
 def replace_process_id(patch: pytest.MonkeyPatch, number: Callable[[], int]) -> None:
     """Let the process have another number."""
-    patch.setattr(os, "getpid", number)
+    replace_call(patch, "getpid", number)
 
 
 def type_command(patch: pytest.MonkeyPatch, words: list[str]) -> None:

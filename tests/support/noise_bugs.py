@@ -74,13 +74,18 @@ def one_stream_for_all_arrays(patch: pytest.MonkeyPatch) -> None:
     plant_noise(patch, draw)
 
 
+def plant_source(patch: pytest.MonkeyPatch, source: Callable[..., NoiseSource]) -> None:
+    """Let ``source(plan, *purpose)`` give the server and the clients their noise."""
+    for module in (mod, server_run):
+        patch.setattr(module, "make_noise_source", source)
+
+
 def noise_from_the_plans_seed(patch: pytest.MonkeyPatch) -> None:
     def source(plan: Plan, *purpose: str | int) -> SeededNoise:
         del purpose
         return SeededNoise(np.random.default_rng(plan.seed))
 
-    for module in (mod, server_run):
-        patch.setattr(module, "make_noise_source", source)
+    plant_source(patch, source)
 
 
 def triangle_noised_twice_and_averaged(patch: pytest.MonkeyPatch) -> None:
@@ -159,22 +164,23 @@ class RoundedNoise(SecureNoise):
 def noise_of_an_attempt_used_again(patch: pytest.MonkeyPatch) -> None:
     """A client keeps its share by round, for the sake of a retry."""
     kept: dict[tuple[int, int, int], Words] = {}
-    honest = Distributed.contribute
     now: list[tuple[int, int, int]] = []
     noise = mod.make_noise_source
 
     def remembering(plan: Plan, *purpose: Any) -> Any:
-        _, node, index, _ = purpose
-        now[:] = [(plan.run_id, node, index)]
+        if purpose[0] == "client":
+            _, node, index, _ = purpose
+            now[:] = [(plan.run_id, node, index)]
         return noise(plan, *purpose)
 
-    def contribute(self: Any, vector: Any, *args: Any) -> Any:
-        given = honest(self, vector, *args)
-        share = kept.setdefault(now[0], given.values - vector.values)
-        return replace(given, values=vector.values + share)
+    class Sparing(Distributed):
+        def contribute(self, vector: Any, *args: Any) -> Any:
+            noised = super().contribute(vector, *args)
+            share = kept.setdefault(now[0], noised.values - vector.values)
+            return replace(noised, values=vector.values + share)
 
-    patch.setattr(mod, "make_noise_source", remembering)
-    patch.setattr(Distributed, "contribute", contribute)
+    plant_source(patch, remembering)
+    plant_trust(patch, Sparing())
 
 
 class ExactlyPublished(Central):

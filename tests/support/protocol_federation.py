@@ -39,6 +39,7 @@ from flwr_dpkmeans.sums.plan import FIRST_NODE_ID, Plan
 from flwr_dpkmeans.sums.round import State
 from support.faulty_grid import Faults, FaultyGrid
 from support.messages import RECORD, VECTOR_RECORD
+from support.statistics import plant_encoding
 from support.wrong_trust import watch_noise
 
 Words = NDArray[np.uint64]
@@ -243,7 +244,7 @@ def record_truth(monkeypatch: pytest.MonkeyPatch) -> Truth:
         kept.released[index] = np.rint(flat * GRID).astype(np.int64).view(np.uint64)
         return released
 
-    monkeypatch.setattr(mod_module, "encode", recording_encode)
+    plant_encoding(monkeypatch, recording_encode)
     for party in (Retry, Recover):
         monkeypatch.setattr(party, "answer", recording(party.answer))
     monkeypatch.setattr(state_changes, "as_arrays", recording_read)

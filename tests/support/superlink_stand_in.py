@@ -9,9 +9,15 @@ import json
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+
+import pytest
+
+from flwr_dpkmeans.deploy import node_check, node_command
+from flwr_dpkmeans.deploy.node_options import NodeOptions
+from flwr_dpkmeans.deploy.superlink_answer import Answer
 
 KNOWN, UNKNOWN = 2003, 2004
 
@@ -70,3 +76,11 @@ def standing_in(
         yield server
         server.shutdown()
         thread.join()
+
+
+def replace_answer(
+    patch: pytest.MonkeyPatch, ask: Callable[[NodeOptions], Answer]
+) -> None:
+    """Let ``ask(options)`` say what a node hears when it asks for its SuperLink."""
+    for module in (node_check, node_command):
+        patch.setattr(module, "ask", ask)

@@ -20,6 +20,7 @@ from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.secagg import ciphers
 from flwr_dpkmeans.secagg.retry import Retry
 from flwr_dpkmeans.sums.trust import trust_model
+from support.crypto import replace_stream
 from support.messages import RECORD
 from support.protocol_federation import (
     Federation,
@@ -100,7 +101,7 @@ def _streams() -> Iterator[list[tuple[int, tuple[int, int], bytes]]]:
             now.clear()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ciphers, "stream", recorded)
+        replace_stream(patch, recorded)
         patch.setattr(Retry, "answer", answering)
         yield used
 

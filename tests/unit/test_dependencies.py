@@ -57,6 +57,11 @@ def is_for_types(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
 
 
+def uninstall_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no package be installed."""
+    monkeypatch.setattr(importlib.metadata, "distributions", lambda **_: [])
+
+
 def imports_in(tree: ast.AST) -> Iterator[str]:
     """First parts of the names of all modules that a file imports."""
     for node in ast.iter_child_nodes(tree):
@@ -160,13 +165,13 @@ def test_noise_of_a_missing_opendp_is_refused_before_a_client_is_asked(
     )
     plan = draft_plan(config, run_id=1, n_clients=2, seed=7, n_features=2)
     Server(plan, node_ids=[1, 2])
-    monkeypatch.setattr(importlib.metadata, "distributions", lambda **_: [])
+    uninstall_all(monkeypatch)
     with pytest.raises(ConfigurationError, match=r"flwr-dpkmeans\[opendp\]"):
         Server(plan, node_ids=[1, 2])
 
 
 def test_gaussian_noise_needs_no_opendp(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.metadata, "distributions", lambda **_: [])
+    uninstall_all(monkeypatch)
     rows = np.random.default_rng(0).uniform(-1.0, 1.0, (50, 2))
     model = FederatedKMeans(
         3, algorithm="glloyd", epsilon=1.0, bounds=(-1.0, 1.0), n_examples=100

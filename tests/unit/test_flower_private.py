@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from flwr.proto.node_pb2 import NodeInfo
+from support.machine import install_flower
 
 from flwr_dpkmeans.deploy.finding import NoteError
 from flwr_dpkmeans.deploy.findings import require_tried_flower
@@ -208,10 +209,10 @@ def test_a_flower_that_was_not_tried_is_refused_unless_its_operator_takes_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for version in ("1.41.0", "1.42.0", "1.42.7"):
-        monkeypatch.setattr(_private, "flower_version", lambda version=version: version)
+        install_flower(monkeypatch, version)
         assert require_tried_flower(allow_untested=False) == f"Flower {version}"
     for version in ("1.40.2", "1.43.0", "2.0"):
-        monkeypatch.setattr(_private, "flower_version", lambda version=version: version)
+        install_flower(monkeypatch, version)
         with pytest.raises(ConfigurationError, match=r"was not tried: 1\.41 and"):
             require_tried_flower(allow_untested=False)
         with pytest.raises(NoteError, match="allow-untested-flower takes it"):

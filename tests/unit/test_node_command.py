@@ -22,14 +22,15 @@ from typing import Any, cast
 
 import pytest
 from support.apps import app_files, packed
-from support.machine import replace_rights, replace_time, replace_user
+from support.machine import replace_call, replace_rights, replace_time, replace_user
 from support.node_files import SOME_APP, write_node
+from support.superlink_stand_in import replace_answer
 
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.cli.app import COMMANDS
 from flwr_dpkmeans.data.loading.declared_tables import load_stated
 from flwr_dpkmeans.data.schema import Schema
-from flwr_dpkmeans.deploy import findings, node_check, node_command
+from flwr_dpkmeans.deploy import findings, node_command
 from flwr_dpkmeans.deploy.finding import NoteError, Verdict
 from flwr_dpkmeans.deploy.guard.approved_fab import digest_of
 from flwr_dpkmeans.deploy.node_check import NodeCheck, check
@@ -61,8 +62,7 @@ ITEMS += ["ledger", "run", "data", "units", "output", "disk", "user"]
 @pytest.fixture(autouse=True)
 def superlink(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that answers; what a node says of others is in test_node_faults.py."""
-    monkeypatch.setattr(node_check, "ask", lambda options: Answer(True, 0.5, ()))
-    monkeypatch.setattr(node_command, "ask", lambda options: Answer(True, 0.5, ()))
+    replace_answer(monkeypatch, lambda options: Answer(True, 0.5, ()))
 
 
 class Started(Exception):
@@ -78,7 +78,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
         seen.update(program=program, command=command, environment=environment)
         raise Started
 
-    monkeypatch.setattr(node_command.os, "execve", execve)
+    replace_call(monkeypatch, "execve", execve)
     if sys.platform != "win32":
         monkeypatch.setattr(
             "resource.setrlimit",
@@ -275,7 +275,7 @@ def test_the_connection_needs_tls_and_a_certificate_that_holds(
     assert main(["node", "check", str(file)]) == 1
     assert "set the clock, or get a new certificate" in said(capsys, "connection")
     monkeypatch.undo()
-    monkeypatch.setattr(node_check, "ask", lambda options: Answer(True, 0.5, ()))
+    replace_answer(monkeypatch, lambda options: Answer(True, 0.5, ()))
     made.node_keys[0].chmod(0o644)
     made.node_keys[0].parent.chmod(0o755)
     assert main(["node", "check", str(file)]) == 1
@@ -643,37 +643,39 @@ def test_a_policy_that_leaves_everything_open_is_a_note(
     run: float,
     total: float,
     noted: bool,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
-    checked: list[Any] = []
-    policy = SimpleNamespace(
-        allow_anything=anything, max_epsilon_per_run=run, max_epsilon_total=total,
-        require_complete=lambda: checked.append("complete"), check_columns=checked.append,
-    )  # fmt: skip
-    monkeypatch.setattr(node_check.ClientPolicy, "from_toml", lambda path, base: policy)
-    monkeypatch.setattr(node_check, "require_unchangeable", checked.append)
+    tmp_path.chmod(0o755)
+    policy = tmp_path / "policy.toml"
+    limits = {"max-epsilon-per-run": run, "max-epsilon-total": total}
+    stated = [f"{key} = {limit}\n" for key, limit in limits.items()]
+    policy.write_text(f"allow-anything = {str(anything).lower()}\n{''.join(stated)}")
     options: Any = SimpleNamespace(
-        policy="p.toml",
+        policy=policy,
         columns=("a",),
         table_schema=None,
         schema_digest="",
         data_path="",
     )
+    checked = NodeCheck(Path(), options)
     if noted:
         with pytest.raises(NoteError, match="allows anything and leaves epsilon open"):
-            NodeCheck(Path(), options)._policy()
+            checked._policy()
+    elif anything:
+        line = f"at most epsilon {run:g} for a run, {total:g} in all"
+        assert checked._policy() == line
     else:
-        assert (
-            NodeCheck(Path(), options)._policy()
-            == f"at most epsilon {run:g} for a run, {total:g} in all"
-        )
-    assert checked == ["p.toml", "complete", ("a",)]
+        with pytest.raises(
+            RefusalError, match="policy does not limit max-epsilon-per-run"
+        ):
+            checked._policy()
+    policy.chmod(0o666)
+    with pytest.raises(ConfigurationError, match="may be changed by others"):
+        NodeCheck(Path(), options)._policy()
 
 
-def test_a_policys_columns_are_held_against_those_of_the_schema(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(node_check, "require_unchangeable", lambda path: None)
+def test_a_policys_columns_are_held_against_those_of_the_schema(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
     (tmp_path / "schema.toml").write_text(
         'profile = ["ward"]\n[columns]\nage = { kind = "number", bounds = [0, 9] }\n'
         'ward = { kind = "category", values = ["A"], weight = 0 }\n'

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 from support.apps import app_files, packed
+from support.machine import replace_call, replace_sleep
+from support.superlink_stand_in import replace_answer
 
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.deploy import node_command, node_setup
@@ -386,12 +388,12 @@ def test_start_waits_for_the_others_and_the_superlink_and_says_for_what(
     def become(program: str, command: list[str], environment: dict[str, str]) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(node_command.time, "sleep", lambda seconds: happens.pop(0)())
-    monkeypatch.setattr(node_command, "ask", ask)
+    replace_sleep(monkeypatch, lambda seconds: happens.pop(0)())
+    replace_answer(monkeypatch, ask)
     monkeypatch.setattr(
         node_command, "check", lambda path, options, *, apps, starting: []
     )
-    monkeypatch.setattr(node_command.os, "execve", become)
+    replace_call(monkeypatch, "execve", become)
     with pytest.raises(KeyboardInterrupt):
         init("--start")
     lines = [
@@ -431,7 +433,7 @@ def test_the_part_that_runs_apps_waits_for_the_other_parties(
         raise UnansweredError("the SuperLink in /")
 
     init()
-    monkeypatch.setattr(node_command, "ask", ask)
+    replace_answer(monkeypatch, ask)
     made = NodeOptions.from_toml(here / "ward-7" / "node.toml").model_copy(
         update={"isolation": Isolation(isolation)}
     )

@@ -780,24 +780,26 @@ def test_laplace_shares_are_refused() -> None:
 # -- refusal before anything is sent ---------------------------------------------------
 
 
+class CountingGrid(InProcessGrid):
+    """Counts the messages that are sent."""
+
+    sent = 0
+
+    def push_messages(self, messages: Any) -> Any:
+        listed = list(messages)
+        self.sent += len(listed)
+        return super().push_messages(listed)
+
+
 @pytest.fixture
-def grid(monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessGrid]:
-    """Three clients with 100 rows each; `grid.sent` counts messages."""
+def grid() -> Iterator[CountingGrid]:
+    """Three clients with 100 rows each."""
     generator = np.random.default_rng(0)
     clients = [KMeansClient(generator.uniform(-1, 1, (100, 2))) for _ in range(3)]
-    built = InProcessGrid(
+    built = CountingGrid(
         [Node(client_app(lambda _, client=client: client)) for client in clients],
         run_id=77,
     )
-    built.sent = 0  # type: ignore[attr-defined]
-    push = built.push_messages
-
-    def counting(messages: Any) -> list[str]:
-        listed = list(messages)
-        built.sent += len(listed)  # type: ignore[attr-defined]
-        return push(listed)
-
-    monkeypatch.setattr(built, "push_messages", counting)
     with built.running():
         yield built
 

@@ -16,10 +16,10 @@ import stat
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
-from unittest.mock import MagicMock
+from typing import Any
 
 import httpx
 import pytest
@@ -28,7 +28,7 @@ from flwr.cli.build import build_fab_from_files
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from support.apps import app_files, packed
-from support.machine import replace_room, replace_time
+from support.machine import replace_room, replace_start, replace_time
 from support.node_files import write_node
 from support.superlink_stand_in import standing_in
 
@@ -228,9 +228,7 @@ def test_no_folder_is_made_inside_an_app_that_packs_all_of_its_files(
     assert not place.parent.exists()
 
 
-def test_a_second_federation_gets_a_port_of_its_own(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_second_federation_gets_a_port_of_its_own() -> None:
     """Also one that is made before the first one listens.
 
     What listens already is left alone.
@@ -239,11 +237,9 @@ def test_a_second_federation_gets_a_port_of_its_own(
     assert len({server_command.free_port(folder) for folder in folders}) == 3
     with socket.create_server(("127.0.0.1", 0)) as first:
         taken = int(first.getsockname()[1])
-        monkeypatch.setattr(server_command, "FIRST_PORT", taken)
-        monkeypatch.setattr(server_command, "N_PORTS", 3)
-        assert all(
-            taken < server_command.free_port(folder) < taken + 3 for folder in folders
-        )
+        ports = range(taken, taken + 3)
+        chosen = {server_command.free_port(folder, ports) for folder in folders}
+        assert chosen <= {*ports[1:]}
 
 
 def test_of_two_who_make_a_folder_at_once_one_has_it(
@@ -292,75 +288,84 @@ def test_a_path_that_cannot_stand_in_flowers_files_is_refused(
         assert [path.name for path in tmp_path.iterdir()] == ["app.fab"]
 
 
-def test_no_superlink_outlives_its_command(
-    office: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A full disk, or a pipe that nobody reads, takes no line and ends nothing.
+class Sleeping(ServerOptions):
+    """Programs that do nothing stand for Flower's."""
 
-    What nobody foresaw ends all of it.
-    """
-    processes: list[MagicMock] = []
-    no_core = MagicMock()
-    monkeypatch.setattr(server_command, "leave_no_core", no_core)
+    @property
+    def command(self) -> list[str]:
+        return [str(shutil.which("sleep")), "600"]
 
-    def start(*_: object, **__: object) -> MagicMock:
-        no_core.assert_called_once()
-        processes.append(MagicMock(poll=lambda: None))
-        return processes[-1]
+    @property
+    def apps_command(self) -> list[str]:
+        return [str(shutil.which("sleep")), "601"]
 
-    looks = iter(
-        [
+
+class Hindered(Sleeping):
+    """Nobody can be let in, each time for another reason."""
+
+    def client(self) -> closing[Any]:
+        reasons = [
             BrokenPipeError(),
             OSError(28, "No space left on device"),
             RuntimeError("a mistake"),
         ]
-    )
-    monkeypatch.setattr(
-        server_command, "let_in_if_changed", MagicMock(side_effect=looks)
-    )
-    monkeypatch.setattr(server_command, "_LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(server_command.subprocess, "Popen", start)
-    monkeypatch.setattr(server_command.signal, "signal", lambda *_: None)
-    with pytest.raises(RuntimeError, match="a mistake"):
-        server_command.serve_superlink(ServerOptions.load(office))
-    assert len(processes) == 2
-    for process in processes:
-        process.terminate.assert_called_once()
-        process.wait.assert_called_once()
+        with (self.state / "looks").open("a+") as looks:
+            looks.seek(0)
+            n_looks = len(looks.readlines())
+            print(*marked_processes(self.home), file=looks, flush=True)
+        raise reasons[n_looks]
 
 
-def test_no_superlink_runs_without_what_starts_apps(
-    office: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class Appless(Sleeping):
+    """What starts apps is not there."""
+
+    @property
+    def apps_command(self) -> list[str]:
+        return ["/no/such/program"]
+
+
+def serving(options: ServerOptions) -> tuple[BaseProcess, Path]:
+    """Start a command in a process of its own, and say where its programs are at home."""
+    command = multiprocessing.get_context("fork").Process(
+        target=server_command.serve_superlink, args=(options,)
+    )
+    command.start()
+    return command, options.home
+
+
+@pytest.mark.skipif(not is_supported(), reason="Linux lists processes by their marks")
+def test_no_superlink_outlives_its_command(office: Path) -> None:
+    """A full disk, or a pipe that nobody reads, takes no line and ends nothing.
+
+    What nobody foresaw ends all of it.
+    """
+    command, home = serving(Hindered.load(office))
+    command.join(180.0)
+    assert command.exitcode == 1
+    looks = (office / "superlink" / "looks").read_text().splitlines()
+    assert [len(look.split()) for look in looks] == [2, 2, 2]
+    assert len({*looks}) == 1
+    assert not marked_processes(home)
+
+
+@pytest.mark.skipif(not is_supported(), reason="Linux lists processes by their marks")
+def test_no_superlink_runs_without_what_starts_apps(office: Path) -> None:
     """Which the guard writes before anything is started.
 
     There the invitation's app alone runs, whoever asks.
     """
-    started: list[Any] = []
-    monkeypatch.setattr(server_command, "leave_no_core", lambda: None)
-
-    def start(command: list[str], env: dict[str, str], **_: object) -> MagicMock:
-        started.append(
-            MagicMock(command=command, path=Path(env["PATH"].partition(":")[0]))
-        )
-        if len(started) == 2:
-            raise FileNotFoundError(command[0])
-        return cast(MagicMock, started[0])
-
-    monkeypatch.setattr(server_command.subprocess, "Popen", start)
-    monkeypatch.setattr(server_command.signal, "signal", lambda *_: None)
     options = ServerOptions.load(office)
-    with pytest.raises(FileNotFoundError):
-        server_command.serve_superlink(options)
-    superlink, apps = started
-    superlink.terminate.assert_called_once()
-    assert Path(apps.command[0]) == apps.path / "flower-superexec"
-    assert apps.path == options.home / "guarded-programs"
+    command, home = serving(Appless.load(office))
+    command.join(180.0)
+    assert command.exitcode == 1
+    assert not marked_processes(home)
+    programs = home / "guarded-programs"
+    assert Path(options.apps_command[0]) == programs / "flower-superexec"
     for name, allowed in (
         ("flwr-serverapp", True),
         ("flwr-simulation", False),
     ):
-        assert (digest_of(FAB) in (apps.path / name).read_text()) is allowed
+        assert (digest_of(FAB) in (programs / name).read_text()) is allowed
     rewrite(office / "invitation.toml", digest_of(FAB), "ab" * 32)
     with pytest.raises(
         ConfigurationError,
@@ -372,24 +377,12 @@ def test_no_superlink_runs_without_what_starts_apps(
 @pytest.mark.skipif(
     not is_supported(), reason="Linux tells a process of its parent's end"
 )
-def test_no_superlink_outlives_a_command_that_is_killed(
-    office: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_superlink_outlives_a_command_that_is_killed(office: Path) -> None:
     """By Linux, since nothing else can do it.
 
     What was started is told of its parent's end.
     """
-    monkeypatch.setattr(ServerOptions, "command", property(lambda _: ["sleep", "600"]))
-    monkeypatch.setattr(
-        ServerOptions,
-        "apps_command",
-        property(lambda _: [str(shutil.which("sleep")), "601"]),
-    )
-    parent = multiprocessing.get_context("fork").Process(
-        target=server_command.serve_superlink, args=(ServerOptions.load(office),)
-    )
-    parent.start()
-    home = ServerOptions.load(office).home
+    parent, home = serving(Sleeping.load(office))
     wait_for(lambda: len(marked_processes(home)) == 2)
     for process in marked_processes(home):
         assert re.search(
@@ -474,6 +467,10 @@ def rewrite(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
+def no_program(*_: object, **__: object) -> None:
+    pytest.fail("a program was started")
+
+
 @pytest.mark.parametrize(
     ("item", "sentence"),
     [
@@ -506,7 +503,7 @@ def test_what_is_wrong_is_found_and_nothing_is_started(
     item: str,
     sentence: str,
 ) -> None:
-    monkeypatch.setattr(server_command.subprocess, "Popen", None)
+    replace_start(monkeypatch, no_program)
     options, certificates, invitation = (
         ServerOptions.load(office),
         office / "certificates",
@@ -639,11 +636,30 @@ class Register:
     def close(self) -> None: ...
 
 
+def operate(monkeypatch: pytest.MonkeyPatch, register: Register) -> None:
+    """Let an operator see a register."""
+    monkeypatch.setattr(ServerOptions, "client", lambda _: closing(register))
+
+
+def replace_health(
+    monkeypatch: pytest.MonkeyPatch, answers: Callable[[], bool]
+) -> None:
+    """Let ``answers()`` say whether the SuperLink is there."""
+    monkeypatch.setattr(server_command, "is_healthy", lambda *_: answers())
+
+
+def list_runs(
+    monkeypatch: pytest.MonkeyPatch, runs: Callable[[], list[dict[str, str]]]
+) -> None:
+    """Let ``runs()`` be what Flower lists."""
+    monkeypatch.setattr(server_command, "listed_runs", lambda _: runs())
+
+
 @pytest.fixture
 def register(monkeypatch: pytest.MonkeyPatch) -> Register:
     one = Register()
-    monkeypatch.setattr(ServerOptions, "client", lambda _: closing(one))
-    monkeypatch.setattr(server_command, "is_healthy", lambda *_: one.is_up)
+    operate(monkeypatch, one)
+    replace_health(monkeypatch, lambda: one.is_up)
     return one
 
 
@@ -703,7 +719,7 @@ def test_parties_are_let_in_once_each_under_their_names(
 def test_a_superlink_that_is_killed_while_it_is_asked_does_not_answer(
     office: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_command, "is_healthy", lambda *_: True)  # nobody listens
+    replace_health(monkeypatch, lambda: True)  # nobody listens
     assert main(["server", "status", str(office)]) == 1
     assert "does not answer" in capsys.readouterr().out
 
@@ -731,7 +747,7 @@ def test_status_calls_parties_by_their_names_and_tells_why_runs_failed(
         "status-details": "N/A",
     }
     running |= {"finished-at": "N/A", "running-at": "2026-11-23 08:00:03Z"}
-    monkeypatch.setattr(server_command, "listed_runs", lambda _: [failed, running])
+    list_runs(monkeypatch, lambda: [failed, running])
     join(office, "ward-7")
     join(office, "ward-8")
     server_command.let_in(ServerOptions.load(office))
@@ -777,7 +793,7 @@ def test_status_says_who_is_online_and_silent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A node that is dead inside keeps its connection, and every run fails with it."""
-    monkeypatch.setattr(server_command, "listed_runs", lambda _: [])
+    list_runs(monkeypatch, list)
     join(office, "ward-7")
     join(office, "ward-8")
     server_command.let_in(ServerOptions.load(office))
@@ -851,7 +867,7 @@ def typed(office: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         return 0
 
     monkeypatch.setattr(run_command, "_streamed", streamed)
-    monkeypatch.setattr(ServerOptions, "client", lambda _: closing(Register()))
+    operate(monkeypatch, Register())
     return typed
 
 
@@ -1070,7 +1086,7 @@ def test_folders_of_a_federation_in_the_project_do_not_change_the_app() -> None:
     assert build_fab_from_files(own)[0] == build_fab_from_files(own | beside)[0]
 
 
-def unanswered(_: object) -> None:
+def unanswered() -> None:
     raise PeerError("none now.")
 
 
@@ -1116,11 +1132,8 @@ def test_results_are_listed_for_a_server_a_node_and_a_folder(
         "pending-at": "2020-01-01 08:00:02Z",
         "status-details": "why",
     }
-    monkeypatch.setattr(
-        server_command,
-        "listed_runs",
-        lambda _: [failed | {"finished-at": "2020-01-01 08:01:00Z"}],
-    )
+    failed["finished-at"] = "2020-01-01 08:01:00Z"
+    list_runs(monkeypatch, lambda: [failed])
     capsys.readouterr()
     assert main(["results", str(office / "misspelt")]) == 1
     assert (
@@ -1137,7 +1150,7 @@ def test_results_are_listed_for_a_server_a_node_and_a_folder(
         assert main(["results", str(place)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "4 2020-01-01 08:01:00Z finished:failed why"
-    monkeypatch.setattr(server_command, "listed_runs", unanswered)
+    list_runs(monkeypatch, unanswered)
     assert main(["results", str(office)]) == 0
     told_yet = capsys.readouterr()
     assert (told_yet.out.splitlines(), told_yet.err) == (

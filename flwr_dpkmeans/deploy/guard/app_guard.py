@@ -26,9 +26,6 @@ from .flower_seams import private
 from .private_folder import require_private
 from .refusal import GuardError
 
-# A server can send refused apps for ever, and a full disk would stop the ledger.
-_LONGEST_ALERTS = 1_000_000
-
 
 @dataclass(frozen=True)
 class Guard:
@@ -40,6 +37,10 @@ class Guard:
     """Private folder in which every message's app is unpacked anew."""
     alerts: Path
     """File that gets a line for each refused app."""
+    most_alert_bytes: int = 1_000_000
+    """After which that file gets none: a server can send refused apps for ever, and a
+    full disk would stop the ledger.
+    """
 
     def unpack(self, content: bytes) -> Path:
         """Write an approved app (a whole FAB) into a new folder, or refuse it with a
@@ -100,7 +101,7 @@ class Guard:
         try:
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
             with os.fdopen(os.open(self.alerts, flags, 0o600), "a") as file:
-                if file.tell() < _LONGEST_ALERTS:
+                if file.tell() < self.most_alert_bytes:
                     file.write(line)
         except OSError as error:
             sys.stderr.write(

@@ -89,7 +89,7 @@ def note(file: Path) -> None:
             os.close(descriptor)
 
 
-def wait_for_turn(lock: Path) -> None:
+def wait_for_turn(lock: Path, seconds: float = _TURN_SECONDS) -> None:
     """Wait until the process of the message before has ended, and with it saved what it
     remembers; some seconds at most.
 
@@ -100,7 +100,7 @@ def wait_for_turn(lock: Path) -> None:
     try:
         # None that an app starts inherits it, and nobody closes it.
         descriptor = os.open(lock, _PRIVATE_FILE, 0o600)
-        while not _is_locked(descriptor) and time.monotonic() - start < _TURN_SECONDS:
+        while not _is_locked(descriptor) and time.monotonic() - start < seconds:
             time.sleep(_LOOK_SECONDS)
     except OSError as error:
         # For a message that is not asked for Flower would wait for ever; the ledger

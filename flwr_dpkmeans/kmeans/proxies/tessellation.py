@@ -18,6 +18,7 @@ def tessellation(
     samples: FloatArray,
     n_proxies: int,
     generator: np.random.Generator,
+    most_distances: int = _MOST_DISTANCES,
 ) -> FloatArray:
     """Choose proxies, on the grid, as a centroidal Voronoi tessellation of samples (n,
     d): k-means++, then Lloyd steps.
@@ -32,7 +33,7 @@ def tessellation(
         )
     rounded = round_to_grid(samples)
     n_samples = len(rounded)
-    if n_samples * n_proxies > _MOST_DISTANCES:
+    if n_samples * n_proxies > most_distances:
         drawn = generator.choice(n_samples, size=n_proxies, replace=False)
         return rounded[drawn]
     chosen = plus_plus(

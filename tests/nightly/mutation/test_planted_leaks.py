@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from support import leak_bugs
+from support.crypto import no_blinding
 from support.planting import Bug, require_caught, require_missed
 from support.price_detectors import participations, require_own_coins
 from support.protocol_federation import grid_parts
@@ -92,7 +93,7 @@ def run_of(trust: str, n_clients: int = 4, **values: Any) -> Watched:
         (leak_bugs.one_mask_for_all_rounds, "oblivious"),
         (leak_bugs.one_mask_for_all_rounds, "distributed"),
         (leak_bugs.one_blinding_for_all_rounds, "oblivious"),
-        (leak_bugs.no_blinding, "oblivious"),
+        (no_blinding, "oblivious"),
     ],
 )
 def test_words_that_the_server_can_read_are_caught(bug: Bug, trust: str) -> None:

@@ -5,6 +5,7 @@ the command line says so.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,25 +13,21 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support.bound_bugs import no_clip_of_a_client, no_clip_of_means, no_clip_of_rows
+from support.crypto import no_blinding
+from support.noise_bugs import plant_source
 from support.wrong_trust import plant_noise
 
 from flwr_dpkmeans.algorithms.feddp import (
-    centred_rows,
-    outer_product,
     projected_statistics,
-    server_weights,
 )
 from flwr_dpkmeans.algorithms.lloyd_family import fastlloyd
 from flwr_dpkmeans.algorithms.lookup import clusterings
 from flwr_dpkmeans.errors import ConfigurationError, ProtocolError
-from flwr_dpkmeans.kernels import projected_sums
 from flwr_dpkmeans.kernels.cluster_sums import relative_statistics
-from flwr_dpkmeans.kernels.grid import toward_zero
 from flwr_dpkmeans.privacy import release as mechanisms
 from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource
 from flwr_dpkmeans.privacy.release import NoiseShape
-from flwr_dpkmeans.secagg import blinding
-from flwr_dpkmeans.sums import client as client_side
 from flwr_dpkmeans.sums import server as server_side
 from flwr_dpkmeans.sums.plan import Plan, make_noise_source
 from flwr_dpkmeans.sums.statement import run_report, steps
@@ -117,6 +114,13 @@ def test_a_quarter_of_the_noise_is_above_the_claim(
     assert "ABOVE" in capsys.readouterr().out.replace("\n", "")
 
 
+def clip_together(
+    patch: pytest.MonkeyPatch, clip: Callable[..., tuple[Array, Array]]
+) -> None:
+    """Let ``clip(sums, counts, ...)`` bound what a client sends of its clusters."""
+    patch.setattr(projected_statistics, "clipped_together", clip)
+
+
 def test_a_statistic_that_is_not_clipped_is_seen_without_counting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -131,28 +135,17 @@ def test_a_statistic_that_is_not_clipped_is_seen_without_counting(
     setup = prepare(options)
     assert not audited(options).exceeds(SURE)
 
-    def not_clipped(points: NDArray[np.float64], radius: float) -> NDArray[np.float64]:
-        del radius
-        return points
-
     with monkeypatch.context() as patch:
-        patch.setattr(
-            projected_statistics,
-            "clipped_together",
-            lambda *_, **__: (np.full((1, 1), 99.0), np.ones(1)),
-        )
+        clip_together(patch, lambda *_, **__: (np.full((1, 1), 99.0), np.ones(1)))
         with pytest.raises(
             ProtocolError, match="no data within the plan's bounds add up to"
         ):
             audited(options)
     # A server that does not look at sums leaves it to the audit.
     monkeypatch.setattr(server_side, "require_plausible", lambda *_: None)
-    monkeypatch.setattr(outer_product, "clip_rows", not_clipped)
-    monkeypatch.setattr(projected_statistics, "clip_rows", not_clipped)
-    monkeypatch.setattr(centred_rows, "clip_rows", not_clipped)
-    monkeypatch.setattr(
-        projected_statistics,
-        "clipped_together",
+    no_clip_of_rows(monkeypatch)
+    clip_together(
+        monkeypatch,
         lambda sums, counts, *_, **__: (sums * 4.0, np.minimum(counts, 1.0)),
     )
     result = audited(options)
@@ -171,8 +164,7 @@ def seeded_source(plan: Plan, *purpose: str | int) -> NoiseSource:
 def test_noise_from_the_plans_seed_is_found(
     monkeypatch: pytest.MonkeyPatch, trust: str
 ) -> None:
-    for side in (server_side, client_side):
-        monkeypatch.setattr(side, "make_noise_source", seeded_source)
+    plant_source(monkeypatch, seeded_source)
     result = audited(
         replace(
             GLLOYD, trust=trust, trials=100, values={"max_iter": 1, "masking": False}
@@ -192,11 +184,7 @@ def test_a_sum_that_is_not_blinded_is_found(monkeypatch: pytest.MonkeyPatch) -> 
     clean = audited(options)
     assert clean.bound_at(SURE) == 0.0
     assert clean.information == 0.0
-
-    def no_stream(*args: Any) -> NDArray[np.uint64]:
-        return np.zeros(args[-1], dtype=np.uint64)
-
-    monkeypatch.setattr(blinding, "blind_stream", no_stream)
+    no_blinding(monkeypatch)
     assert audited(options).exceeds(SURE)
 
 
@@ -291,14 +279,9 @@ def test_no_clip_of_a_client_can_be_left_out(
     clean = prepare(options).worst
     assert 0.999 < clean.information <= 1.0 + ROUNDING
     if clip == "means":
-        monkeypatch.setattr(projected_sums, "clip_factor", lambda *_, **__: 1.0)
+        no_clip_of_means(monkeypatch)
     else:
-        monkeypatch.setattr(
-            outer_product, "clip_vector", lambda vector, *_, **__: toward_zero(vector)
-        )
-        monkeypatch.setattr(
-            server_weights, "clip_vector", lambda vector, *_, **__: toward_zero(vector)
-        )
+        no_clip_of_a_client(monkeypatch)
     assert prepare(options).worst.bound_used >= 2.0 - 1e-3
 
 

@@ -4,6 +4,7 @@ the data.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,11 @@ class Told(Exception):
     """Carries what the engine would have been started with."""
 
 
+def replace_ray(monkeypatch: pytest.MonkeyPatch, run: Callable[..., RayResult]) -> None:
+    """Let ``run(run_config, **options)`` stand for a simulation on Ray."""
+    monkeypatch.setattr(ray_job, "run_on_ray", run)
+
+
 @pytest.mark.parametrize(
     ("overrides", "source", "bounds"),
     [
@@ -120,7 +126,7 @@ def test_ray_is_told_of_files_and_names_only(
             assert np.load(run_config["server-data"]).shape == (300, 100)
         raise Told
 
-    monkeypatch.setattr(ray_job, "run_on_ray", run_on_ray)
+    replace_ray(monkeypatch, run_on_ray)
     with pytest.raises(Told):
         run_settings(settings)
     assert seen["n_nodes"] == settings["n_clients"]
@@ -160,7 +166,7 @@ def test_a_ray_run_becomes_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
             Path(),
         )
 
-    monkeypatch.setattr(ray_job, "run_on_ray", run_on_ray)
+    replace_ray(monkeypatch, run_on_ray)
     outcome, _ = run_settings(settings)
     assert isinstance(outcome, Outcome)
     assert (outcome.n_iterations, outcome.seconds, outcome.cost_curve) == (

@@ -7,6 +7,7 @@ from typing import cast
 
 import numpy as np
 import pytest
+from support.crypto import replace_stream
 
 from flwr_dpkmeans.planner.cost import pairs_of
 from flwr_dpkmeans.secagg.graph import recovery_graph
@@ -27,8 +28,8 @@ def test_a_tree_adds_masked_vectors_exactly_and_its_groups_are_noise() -> None:
 def test_without_masks_a_group_would_be_readable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(
-        scale.ciphers, "stream", lambda *args: np.zeros(args[-1], dtype=np.uint64)
+    replace_stream(
+        monkeypatch, lambda key, asked, length: np.zeros(length, dtype=np.uint64)
     )
     assert scale.tree(50, 7, 3)[1:] == (True, True)
 

@@ -21,10 +21,11 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 from support.protocol_federation import make_federation, record_truth
+from support.statistics import Compute, plant_statistic
+from support.wrong_trust import plant_trust
 
 from flwr_dpkmeans import federate
 from flwr_dpkmeans.algorithms.server.held_points import hold_points
-from flwr_dpkmeans.flower.client.wrapped import Wrapped
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_config
@@ -202,23 +203,19 @@ class Recorder:
         self.statistics: list[NDArray[np.int64]] = []
         self.noise: list[NDArray[np.int64]] = []
         self.shares: list[Shares] = []
-        original = Distributed.contribute
+        recorder = self
 
-        def contribute(
-            own: Distributed,
-            vector: Any,
-            blocks: Any,
-            bits: int,
-            shares: Shares,
-            source: Any,
-        ) -> Any:
-            result = original(own, vector, blocks, bits, shares, source)
-            self.statistics.append(vector.values.view(np.int64).copy())
-            self.noise.append((result.values - vector.values).view(np.int64))
-            self.shares.append(shares)
-            return result
+        class Recorded(Distributed):
+            def contribute(
+                self, vector: Any, blocks: Any, bits: int, shares: Shares, source: Any
+            ) -> Any:
+                result = super().contribute(vector, blocks, bits, shares, source)
+                recorder.statistics.append(vector.values.view(np.int64).copy())
+                recorder.noise.append((result.values - vector.values).view(np.int64))
+                recorder.shares.append(shares)
+                return result
 
-        patch.setattr(Distributed, "contribute", contribute)
+        plant_trust(patch, Recorded())
 
 
 def points_of(n: int, d: int = 6, seed: int = 0) -> NDArray[np.float64]:
@@ -454,13 +451,15 @@ def test_staying_out_takes_the_same_work(monkeypatch: pytest.MonkeyPatch) -> Non
     Time and failures must not tell them.
     """
     asked: list[int] = []
-    original = Wrapped.compute
 
-    def counting(*args: Any) -> Any:
-        asked.append(args[-1])
-        return original(*args)
+    def counting(honest: Compute) -> Compute:
+        def compute(app: Any, memory: Any, index: int) -> Any:
+            asked.append(index)
+            return honest(app, memory, index)
 
-    monkeypatch.setattr(Wrapped, "compute", counting)
+        return compute
+
+    plant_statistic(monkeypatch, counting)
     sampled_federation(monkeypatch, 0.5)
     assert len(asked) == 12 * 6
 

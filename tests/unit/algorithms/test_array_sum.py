@@ -23,10 +23,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support.pages import ROOT
+from support.server_messages import replace_messages
 
 from flwr_dpkmeans import ProxyLloyd, SecureSum
 from flwr_dpkmeans.errors import CohortError, ConfigurationError, LocalMisuseError
-from flwr_dpkmeans.flower import strategy
 from flwr_dpkmeans.flower.client.wrapped_app import WrappedApp
 from flwr_dpkmeans.flower.client_app import client_app
 from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
@@ -746,7 +746,7 @@ def test_no_server_sums_what_evaluate_answers(
         return Message(message_of(node, request).content, node, "evaluate")
 
     kept: list[dict[str, Vector]] = []
-    monkeypatch.setattr(strategy, "message_of", as_evaluate)
+    replace_messages(monkeypatch, as_evaluate)
     with pytest.raises(CohortError, match="did not answer round 1"):
         run(InProcessGrid([adding(1.0, kept)] * 2), SecureSum(record(a=[0.0])))
     assert "a sum was asked of another function than the app's 'train'" in caplog.text

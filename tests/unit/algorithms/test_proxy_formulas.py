@@ -247,8 +247,8 @@ def server_pass(
         clustered.append((points, weights))
         return state
 
-    monkeypatch.setattr(proxy_pass, "first_centroids", keep)
-    monkeypatch.setattr(clustered_proxies, "first_centroids", keep)
+    for module in (proxy_pass, clustered_proxies):
+        monkeypatch.setattr(module, "first_centroids", keep)
     return step, state.changed(**{SERVER_POINTS: KNOWN}), setting
 
 
@@ -317,8 +317,8 @@ def test_the_next_pass_is_drawn_around_points_and_proxies_that_were_heard(
         asked.append((moved, weights))
         return np.concatenate([moved, moved])
 
-    monkeypatch.setattr(first_proxies, "samples_around", samples_around)
-    monkeypatch.setattr(proxy_pass, "samples_around", samples_around)
+    for module in (first_proxies, proxy_pass):
+        monkeypatch.setattr(module, "samples_around", samples_around)
     after = step.advance(
         state, released(step, np.zeros((3, 2)), np.array([6000.0, 3000.0, 1000.0]))
     )

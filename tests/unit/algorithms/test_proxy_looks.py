@@ -505,14 +505,10 @@ def test_noise_that_hides_the_spread_does_not_put_all_clusters_into_one_place(
 def test_without_proxies_centroids_begin_at_those_of_the_servers_points(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(
-        first_proxies, "with_first_centroids", lambda setting, state, centers: centers
-    )
-    monkeypatch.setattr(
-        clustered_proxies,
-        "with_first_centroids",
-        lambda setting, state, centers: centers,
-    )
+    for module in (first_proxies, clustered_proxies):
+        monkeypatch.setattr(
+            module, "with_first_centroids", lambda setting, state, centers: centers
+        )
     options = SimpleNamespace(n_init=3)
     setting: Any = SimpleNamespace(
         n_clusters=2,

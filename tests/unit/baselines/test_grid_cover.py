@@ -133,23 +133,24 @@ def test_no_candidate_is_chosen_twice_and_all_can_be_chosen() -> None:
     assert sorted(grid.choose(draws) for _ in range(9)) == list(range(9))
 
 
-def test_the_classes_add_up_to_all_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[int] = []
-    original = CoverageSampler.draw_coverage
+class Counting(CoverageSampler):
+    """Notes among how many candidates it draws."""
 
-    def spy(
-        self: CoverageSampler, histogram: npt.NDArray[np.int64], n_uncovering: int
-    ) -> int:
-        seen.append(int(histogram[1:].sum()) + n_uncovering)
-        return original(self, histogram, n_uncovering)
+    n_candidates: list[int]
 
-    monkeypatch.setattr(CoverageSampler, "draw_coverage", spy)
+    def draw_coverage(self, histogram: npt.NDArray[np.int64], n_uncovering: int) -> int:
+        self.n_candidates.append(int(histogram[1:].sum()) + n_uncovering)
+        return super().draw_coverage(histogram, n_uncovering)
+
+
+def test_the_classes_add_up_to_all_candidates() -> None:
     grid = CoverGrid(adversarial_points(2, seed=0), level=2)
-    draws = sampler(1.0)
+    draws = Counting(1.0, np.random.default_rng(0).bytes)
+    draws.n_candidates = []
     for _ in range(20):
         grid.choose(draws)
     # All grid points but those chosen before: a number that no record changes.
-    assert seen == [81 - i for i in range(20)]
+    assert draws.n_candidates == [81 - i for i in range(20)]
 
 
 def test_a_large_grid_is_not_listed() -> None:

@@ -121,14 +121,14 @@ def test_proxies_cover_the_samples_evenly() -> None:
     assert distances.max() < 0.3
 
 
-def test_too_many_distances_are_not_measured_and_no_sample_is_taken_twice(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_too_many_distances_are_not_measured_and_no_sample_is_taken_twice() -> None:
     """Up to the limit one far sample is found at once; beyond it, chance decides."""
     samples = np.array([0.0, 1.0, 2.0, 3.0, 4.0, 5000.0])[:, None]
     for limit, always in ((12, True), (11, False)):
-        monkeypatch.setattr(tessellation_module, "_MOST_DISTANCES", limit)
-        found = [tessellation(samples, 2, generator(seed)) for seed in range(20)]
+        found = [
+            tessellation(samples, 2, generator(seed), most_distances=limit)
+            for seed in range(20)
+        ]
         assert all(one.max() == 5000.0 for one in found) is always
         assert all(len(np.unique(one)) == 2 for one in found)
 

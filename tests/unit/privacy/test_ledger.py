@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.ledger_entries import charge, entry, head_of, put_head_back, verify_ledger
-from support.machine import replace_sync
+from support.machine import replace_call, replace_sync
 
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.deploy.ledger_report import inspect_ledger
@@ -754,7 +754,7 @@ def test_full_disk_charges_nothing_and_leaves_the_file_sound(
 
     ledger = FileLedger(filled)
     with monkeypatch.context() as patch:
-        patch.setattr(os, "write", full)
+        replace_call(patch, "write", full)
         with pytest.raises(BudgetError, match="No space left on device"):
             ledger.charge(entry("run-2"))
     assert filled.read_bytes() == before

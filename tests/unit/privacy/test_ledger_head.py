@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from support.ledger_entries import charge, entry, head_of, put_head_back, verify_ledger
-from support.machine import replace_rights, replace_room, replace_sync
+from support.machine import replace_call, replace_rights, replace_room, replace_sync
 
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.deploy.ledger_report import inspect_ledger
@@ -344,8 +344,8 @@ def test_a_disk_that_is_full_for_the_head_costs_one_release_at_most(
 ) -> None:
     ledger = FileLedger(filled)
     with monkeypatch.context() as patch:
-        patch.setattr(
-            os,
+        replace_call(
+            patch,
             *failing("write", errno.ENOSPC, lambda descriptor, _: is_head(descriptor)),
         )
         for run in ("run-2", "run-3", "run-4"):
@@ -365,7 +365,7 @@ def test_a_read_only_ledger_is_read_and_refused_before_a_run(
     """By fault injection, since the tests may run as root, whom no permission stops."""
     before = files_of(filled)
     with monkeypatch.context() as patch:
-        patch.setattr(os, *failing("open", code, for_writing))
+        replace_call(patch, *failing("open", code, for_writing))
         assert FileLedger(filled).past("ward-7", "record").epsilon == 1.25
         for use in (
             FileLedger(filled).require_usable,

@@ -362,25 +362,19 @@ class Watch:
 def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
     """Watch everything of `numpy.random` and `random` that makes or is a generator."""
     watch = Watch()
-    for name in (
-        "default_rng",
-        *(n for n in dir(np.random) if n.islower() and callable(getattr(np.random, n))),
-    ):
-        monkeypatch.setattr(np.random, name, watch.wrap(getattr(np.random, name)))
-    for name in dir(random):
-        if (
-            name.islower()
-            and not name.startswith("_")
-            and inspect.isroutine(getattr(random, name))
-        ):
-            monkeypatch.setattr(random, name, watch.wrap(getattr(random, name)))
 
     class Watched(np.random.RandomState):  # scikit-learn asks for instances
         def __init__(self, *args: Any) -> None:
             watch.note()
             super().__init__(*args)
 
-    monkeypatch.setattr(np.random, "RandomState", Watched)
+    watched: list[tuple[Any, str, Any]] = [(np.random, "RandomState", Watched)]
+    for module in (np.random, random):
+        for name, function in vars(module).items():
+            if name.islower() and not name.startswith("_") and callable(function):
+                watched.append((module, name, watch.wrap(function)))
+    for module, name, replacement in watched:
+        monkeypatch.setattr(module, name, replacement)
     return watch
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.crypto import replace_seal, replace_stream
 from support.masked_federation import FIRST_ROUND, Federation, ring
 
 from flwr_dpkmeans.errors import DisagreementError, LocalMisuseError, ProtocolError
@@ -542,11 +543,11 @@ def test_an_author_that_seals_different_keys_is_noticed(
     federation.open(1, 2)
     for node, request in federation.requests().items():
         if node == author:
-            monkeypatch.setattr(ciphers, "seal", equivocate)
+            replace_seal(monkeypatch, equivocate)
         federation.deliver(
             node, federation.answer(node, request, plain_vectors()[node])
         )
-        monkeypatch.setattr(ciphers, "seal", honest)
+        replace_seal(monkeypatch, honest)
     federation.close(NOISE)
     federation.open(2, 2)
     federation.attempt(plain_vectors())
@@ -567,7 +568,7 @@ def test_every_key_seals_once_and_nonces_do_not_repeat(
         used.append((key, box[:12]))
         return box
 
-    monkeypatch.setattr(ciphers, "seal", recorded)
+    replace_seal(monkeypatch, recorded)
     federation = Federation(NODES, max_silent=3)
     vectors = plain_vectors()
     federation.open(1, 2)
@@ -596,7 +597,7 @@ def test_no_stream_is_used_for_two_vectors(monkeypatch: pytest.MonkeyPatch) -> N
         now.append((key + repr(asked).encode(), words.tobytes()))
         return words
 
-    monkeypatch.setattr(ciphers, "stream", recorded)
+    replace_stream(monkeypatch, recorded)
 
     def play(*, repeated: bool, silent: int | None) -> None:
         for node, request in federation.requests(repeated=repeated).items():

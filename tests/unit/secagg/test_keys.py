@@ -17,6 +17,7 @@ import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from support.crypto import speak_version
 
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.secagg import keys
@@ -76,7 +77,7 @@ def test_the_version_of_the_protocol_is_in_every_key(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     before = derive_key(b"secret", "mask", 1)
-    monkeypatch.setattr(keys, "PROTOCOL_VERSION", keys.PROTOCOL_VERSION + 1)
+    speak_version(monkeypatch, keys.PROTOCOL_VERSION + 1)
     assert derive_key(b"secret", "mask", 1) != before
 
 

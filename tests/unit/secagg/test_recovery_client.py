@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.crypto import replace_seal, replace_stream
 from support.hostile_recovery import ring_order, without
 from support.recovery_federation import PLAN, RUN, RecoveryFederation
 
@@ -479,7 +480,7 @@ def test_a_box_of_another_length_is_refused(
         return real(key, wrong, associated)
 
     for node, state in federation.states.items():
-        monkeypatch.setattr(ciphers, "seal", short if node == 11 else real)
+        replace_seal(monkeypatch, short if node == 11 else real)
         federation.states[node], federation.shared[node] = state.share(
             ShareRequest(federation.session.sharers)
         )
@@ -587,7 +588,7 @@ def test_no_key_or_stream_serves_two_aggregations(
         used.append((key, asked))
         return stream(key, asked, length)
 
-    monkeypatch.setattr(ciphers, "stream", recorded)
+    replace_stream(monkeypatch, recorded)
     federation = RecoveryFederation.make(8, authored=True, max_silent=1)
     federation.share()
     own: dict[int, list[tuple[bytes, tuple[int, int]]]] = {}

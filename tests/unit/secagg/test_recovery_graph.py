@@ -287,15 +287,11 @@ def test_a_part_that_can_be_read_needs_more_colluders_than_are_counted_on() -> N
     assert n_found > 0
 
 
-def test_weak_odds_are_kept_on_random_circles(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weak_odds_are_kept_on_random_circles() -> None:
     # With 2^-4 instead of 2^-40 failures can be counted; the union bound makes them
     # rarer still.
-    monkeypatch.setattr(graph_module, "PRIVACY_BITS", 4)
-    monkeypatch.setattr(graph_module, "LIVENESS_BITS", 3)
-    recovery_graph.cache_clear()
     size, marked = 60, 9
-    found = recovery_graph(size, marked)
-    recovery_graph.cache_clear()
+    found = recovery_graph(size, marked, privacy_bits=4, liveness_bits=3)
     assert found.degree < 30
     counted_on = 2 * found.threshold - found.degree - 1
     half, chooser = found.degree // 2, random.Random(7)

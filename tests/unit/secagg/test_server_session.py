@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.crypto import replace_group_key
 from support.masked_federation import Federation, altered, ring
 
 from flwr_dpkmeans.errors import (
@@ -514,9 +515,7 @@ def test_one_author_with_a_known_key_does_not_open_the_sum(
     honest = keys.generate_group_key
     federation.open(1, 1)
     for node, request in federation.requests().items():
-        monkeypatch.setattr(
-            keys, "generate_group_key", (lambda: bytes(32)) if node == weak else honest
-        )
+        replace_group_key(monkeypatch, (lambda: bytes(32)) if node == weak else honest)
         federation.deliver(node, federation.answer(node, request, VECTORS[node]))
     aggregate = federation.close(NOISE)
     roster = federation.server.roster

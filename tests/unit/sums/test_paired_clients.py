@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.crypto import replace_group_key, replace_stream
 from support.masked_federation import Federation
 
 from flwr_dpkmeans.options import parse_config
@@ -42,14 +43,14 @@ def test_the_second_of_two_looks_up_the_key_that_it_would_agree_on(
 
     if not shared:
         monkeypatch.setattr(pairs, "_MOST_WORDS", 3 * 3**2 - 1)
-    monkeypatch.setattr(ciphers, "stream", noted_mask)
+    replace_stream(monkeypatch, noted_mask)
 
     def noted(private_key: bytes, public_keys: dict[int, bytes], *args: int) -> Any:
         agreed.extend(public_keys)
         return agree(private_key, public_keys, *args)
 
     monkeypatch.setattr(keys, "agree_pair_keys", noted)
-    monkeypatch.setattr(keys, "generate_group_key", lambda: bytes(range(32)))
+    replace_group_key(monkeypatch, lambda: bytes(range(32)))
     federation = Federation(NODES, authored=authored)
     server, alone, table = federation.server, federation.states, Awaited()
     paired = {
