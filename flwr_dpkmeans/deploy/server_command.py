@@ -253,7 +253,8 @@ def free_port(folder: Path, ports: range = SERVER_PORTS) -> int:
     Another federation may not listen yet.
     """
     start = zlib.crc32(os.fsencode(folder)) % len(ports)
-    for port in (*ports[start:], *ports[:start]):
+    candidates: list[int] = [*ports[start:], *ports[:start]]
+    for port in candidates:
         with suppress(ConfigurationError):
             require_free(HOST, port)
             return port

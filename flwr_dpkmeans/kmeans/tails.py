@@ -24,7 +24,8 @@ from flwr_dpkmeans.kernels.vectors import as_column, as_floats
 _SMALLEST_RADIUS = 2.0**-16
 # width of the box in one column: a flag's rows lie so far apart, so a shell ends there
 _COLUMN = 2.0
-# what the first shell adds to a mean where it is to be added, in radii, shared by columns
+# what the first shell adds to a mean where it is to be added, in radii, shared by
+# columns
 _SURE_CUT = 0.1
 # the same where it is only unsure, for a cluster that reaches far beyond its radius
 _LIKELY_CUT = 0.5
@@ -224,7 +225,7 @@ def beyond_radius(
     doubt = math.log(sums.size)
     for shell in range(n_shells):
         scale = as_column(lengths[:, shell] / counts)
-        heard = sums[:, shell] * scale
+        estimate = sums[:, shell] * scale
         unsure = np.square(noise * scale)
         scores = sums[:, shell] / noise
         is_faint = np.square(scores) <= _reached(doubt)
@@ -248,8 +249,8 @@ def beyond_radius(
         likely = np.maximum(likely, sure)
         gain = sure / (sure + unsure)
         likely_gain = likely / (likely + unsure)
-        added = expected + gain * (heard - expected)
-        likelier = expected + likely_gain * (heard - expected)
+        added = expected + gain * (estimate - expected)
+        likelier = expected + likely_gain * (estimate - expected)
         more += added
         left = likely_gain * unsure
         below_noise = hidden * unsure / (hidden + unsure)

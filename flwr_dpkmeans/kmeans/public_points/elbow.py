@@ -32,7 +32,7 @@ def cost_curve(
     costs: list[float] = []
     centers: list[FloatArray] = []
     for k in range(1, largest + 1):
-        found, cost = weighted_kmeans(
+        chosen_centers, cost = weighted_kmeans(
             points,
             weights,
             k,
@@ -41,7 +41,7 @@ def cost_curve(
         )
         # A restart that ended badly must not look like an elbow.
         costs.append(min(cost, costs[-1]) if costs else cost)
-        centers.append(found)
+        centers.append(chosen_centers)
     total = float(usable_weights(weights, largest).sum())
     return np.asarray(costs) / total, centers
 
@@ -72,7 +72,8 @@ def elbow(
     Examples
     --------
     >>> costs = [8.0, 3.0, 1.6, 1.0, 0.1, 0.095, 0.09, 0.085]
-    >>> elbow(costs), elbow(costs, n_features=2), elbow([8.0, 4.0, 2.7, 2.0, 1.6], n_features=2)
+    >>> falling = [8.0, 4.0, 2.7, 2.0, 1.6]
+    >>> elbow(costs), elbow(costs, n_features=2), elbow(falling, n_features=2)
     (3, 5, 1)
     """
     values = np.asarray(costs, dtype=np.float64)

@@ -44,8 +44,10 @@ def weighted_kmeans(
             f"there are {len(rows)} server points, but {n_clusters} clusters need at"
             " least as many: give more server points or choose fewer clusters."
         )
-    kept, generator = usable > 0.0, np.random.default_rng(seed)
-    rows, usable = np.ascontiguousarray(rows[kept]), usable[kept]
+    generator = np.random.default_rng(seed)
+    is_used = usable > 0.0
+    rows = np.ascontiguousarray(rows[is_used])
+    usable = usable[is_used]
     # Of equal costs, which are added up exactly, the first one, also where centers are
     # in another order.
     return min(
@@ -72,14 +74,14 @@ def _lloyd(
 
     Sums of grid points are the same everywhere.
     """
-    places = plus_plus(
+    positions = plus_plus(
         points,
         weights,
         n_clusters,
         generator,
         is_greedy=True,
     )
-    centers, weighted = round_to_grid(points[places]), points * weights[:, None]
+    centers, weighted = round_to_grid(points[positions]), points * weights[:, None]
     close = _CLOSE * float(points.var(axis=0).mean())
     for _ in range(_MOST_STEPS):
         labels, squares = nearest_centroids(points, centers)
