@@ -38,10 +38,12 @@ def covariance_round(setting: Setting) -> PlannedSum:
         def residuals(rows: Array) -> Array:
             return unit_residuals(rows - centre, clip)
 
-        return [outer_products.outer_product_sums(points, residuals)]
+        products = outer_products.outer_product_sums(points, residuals)
+        return [products]
 
     def statistic(points: Array, state: State) -> Sequence[Array]:
-        triangle = triangle_of(*summed(points, state))
+        (products,) = summed(points, state)
+        triangle = triangle_of(products)
         if setting.per_client:
             return setting.sent([triangle], len(points), parts)
         return [round_to_grid(triangle)]
@@ -60,7 +62,8 @@ def covariance_round(setting: Setting) -> PlannedSum:
         axis_variance = spread**2 / d
         area = clip**2
         ellipsoid = ellipsoid_of(matrix * area, noise * area, axis_variance)
-        after = state.changed(**{SPREAD: as_length(ellipsoid.spread)})
+        released_spread = as_length(ellipsoid.spread)
+        after = state.changed(**{SPREAD: released_spread})
         if setting.plan.n_passes:
             return first_proxies(setting, after, ellipsoid)
         return without_proxies(setting, after, ellipsoid)

@@ -43,8 +43,10 @@ def n_passes_and_proxies(public: PublicFacts, options: ProxyOptions) -> tuple[in
         """
         pass_share = options.seeding_share / n_passes
         share = pass_share * options.proxy_counts_share
-        counts_noise = noise / math.sqrt(share) * counts_bound
-        return public.n_units / (rows * counts_noise)
+        deviation = noise / math.sqrt(share)
+        counts_noise = deviation * counts_bound
+        rows_per_proxy = rows * counts_noise
+        return public.n_units / rows_per_proxy
 
     n_passes = options.subspace_passes
     if public.n_features <= options.most_direct_features:

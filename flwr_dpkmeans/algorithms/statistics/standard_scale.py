@@ -52,8 +52,10 @@ def standard_box(
     """
     counts, _, variances = read_moments(released)
     # None is below 0 but by noise.
-    by_feature = np.maximum(variances[0], 0.0).tolist()
-    n_rows = max(1.0, float(counts[0]))
+    positive = np.maximum(variances[0], 0.0)
+    by_feature = positive.tolist()
+    count = float(counts[0])
+    n_rows = max(1.0, count)
     variance_noise = _NOISE * noise / n_rows
     least = max(_LEAST**2, variance_noise)
     stated = Bounds(*plan.settings.bounds)
@@ -65,8 +67,9 @@ def standard_box(
         end = first + width
         variances_of_column = by_feature[first:end]
         variance = math.fsum(variances_of_column)
-        width_in_units = stated.upper[first] - stated.lower[first]
-        half_width = width_in_units / 2.0
+        lowest = stated.lower[first]
+        highest = stated.upper[first]
+        half_width = (highest - lowest) / 2.0
         spread = math.sqrt(max(least, variance))
         units.append(half_width * spread)
         if variance <= least:
