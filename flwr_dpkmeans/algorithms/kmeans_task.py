@@ -627,6 +627,7 @@ def counts_std(plan: Plan) -> tuple[float, bool]:
         for block in planned.blocks:
             if block.name in _COUNTS:
                 std = plan.released_std(planned, block)
-                bound = block.sensitivity.bound
-                return std, by_row or counts_rows(block.name, bound)
+                if by_row:
+                    return std, True
+                return std, counts_rows(block.name, block.sensitivity.bound)
     return 0.0, by_row

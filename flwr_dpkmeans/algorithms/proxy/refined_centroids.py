@@ -32,7 +32,7 @@ def centre_deviations(
     return on_grid(of_steps, cut, moved)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RefinedClusters:
     """What is estimated of k clusters after a step."""
 

@@ -68,7 +68,7 @@ def refinement_round(setting: Setting, index: int) -> PlannedSum:
     return parts, planned
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _Release:
     """What a refinement releases of the k clusters that there are."""
 
@@ -91,7 +91,7 @@ class _Release:
         return len(self.counts)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _Counts:
     """Better estimates of the rows of each cluster."""
 

@@ -82,7 +82,7 @@ PUBLIC = {
     ): "a start by sphere packing",
     (
         "algorithms/feddp/simplification.py",
-        "simplify_rounds.one_round.advance",
+        "simplify_rounds.halving.advance",
     ): "which of the server's points stay",
     ("baselines/pooled.py", "run_kmeans"): "restarts of k-means in central baselines",
     ("baselines/pooled.py", "k_fed"): "hands a seed to `run_kmeans`",
