@@ -105,9 +105,11 @@ def _libraries() -> str:
             f"{PACKAGE} is not installed here, so nothing says which versions it takes"
         ) from error
     requirements = [Requirement(line) for line in lines]
+    # Ray has a line of its own: a deployed node runs without it.
     needed = [
         requirement
         for requirement in requirements
+        if requirement.name != "ray"
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""})
     ]
     for requirement in needed:
