@@ -134,28 +134,10 @@ def fit_in_one_place(config: RunConfig, parts: Sequence[Array]) -> InOnePlace:
     return state, box, replace(privacy, provenance=provenance)
 
 
-def _play_inprocess(
-    config: RunConfig,
-    parts: Sequence[Array],
-    server_points: Array | None,
-    labels: Sequence[Labels] | None = None,
-    on_step: Callable[[Step], None] = logger.debug,
-) -> Federated:
-    """Run any task through Flower's messages, which are imported when they are used."""
-    from flwr_dpkmeans.flower.engines import play_inprocess
-
-    return play_inprocess(
-        config,
-        parts,
-        server_points,
-        labels,
-        on_step,
-    )
-
-
 ENGINES: Registry[Callable[..., Federated]] = Registry(
     "flwr_dpkmeans.engines", "engine"
 )
 """How a run's messages travel, by name."""
-ENGINES.add("inprocess", _play_inprocess)
+# Flower is imported when this one is asked for.
+ENGINES.offer("inprocess", "flwr_dpkmeans.flower.engines:play_inprocess")
 ENGINES.add("direct", play_directly)

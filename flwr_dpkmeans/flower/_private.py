@@ -61,7 +61,7 @@ _RUNTIMES = {
 }
 """What pulls, unpacks, loads and answers, by the program that calls it."""
 _INSTALL = ("install_from_fab", "get_project_dir", "install_app_dependencies")
-_LOAD, _PULL = "get_load_client_app_fn", "pull_task_input"
+_LOAD = "get_load_client_app_fn"
 _PUSH, _OUTPUT = "push_message", "push_task_output"
 _INFLATE = "pull_and_inflate_object_from_tree"
 _NODE_LOOP = "flwr.supernode.start_client_internal"

@@ -18,7 +18,8 @@ from flwr_dpkmeans.kernels.clipping import SHADE
 from flwr_dpkmeans.kernels.grid import GRID, FloatArray, LabelArray
 from flwr_dpkmeans.kernels.label_sums import add_by_label
 
-_SMALLEST_RADIUS = 2.0**-16
+SMALLEST_RADIUS = 2.0**-16
+"""Shorter radii count as this one, also where what lies beyond is summed."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def _divide(
     ones = np.ones(residuals.shape[1])
     np.square(residuals, out=scratch)
     squares: FloatArray = scratch @ ones
-    at_least = np.fmax(radius, _SMALLEST_RADIUS)
+    at_least = np.fmax(radius, SMALLEST_RADIUS)
     # Maximum, so that a norm that is not a number gives a row that is refused later
     # rather than a long one; a power of two changes no digit of the product.
     lengths = np.maximum(np.sqrt(squares), at_least)

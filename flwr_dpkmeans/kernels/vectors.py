@@ -7,6 +7,9 @@ import numpy.typing as npt
 
 from flwr_dpkmeans.kernels.grid import FloatArray
 
+TINY = 1e-300
+"""What a divisor is at least, so that 0 over 0 is 0."""
+
 
 def as_floats(values: npt.ArrayLike) -> FloatArray:
     """View values as float64, without a copy where they are already."""

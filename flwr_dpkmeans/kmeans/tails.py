@@ -19,9 +19,9 @@ from flwr_dpkmeans.kernels.blocks import row_blocks
 from flwr_dpkmeans.kernels.clipping import SHADE
 from flwr_dpkmeans.kernels.grid import GRID, FloatArray, LabelArray
 from flwr_dpkmeans.kernels.label_sums import add_by_label
+from flwr_dpkmeans.kernels.residual_sums import SMALLEST_RADIUS
 from flwr_dpkmeans.kernels.vectors import as_column, as_floats
 
-_SMALLEST_RADIUS = 2.0**-16
 # width of the box in one column: a flag's rows lie so far apart, so a shell ends there
 _COLUMN = 2.0
 # what the first shell adds to a mean where it is to be added, in radii, shared by
@@ -65,7 +65,7 @@ def shell_lengths(
     ndarray, (k, n_shells)
         From the radius on, growing by factors; one ends at a column's width.
     """
-    clipped = np.clip(radii, _SMALLEST_RADIUS, farthest)
+    clipped = np.clip(radii, SMALLEST_RADIUS, farthest)
     first = as_column(clipped)
     n_steps = max(1, n_shells - 1)
     steps = np.arange(n_shells)
@@ -134,7 +134,7 @@ def excess_sums(
     n_shells = lengths.shape[1]
     n_rows, n_features = rows.shape
     ones = np.ones(n_features)
-    least = np.maximum(radii, _SMALLEST_RADIUS)
+    least = np.maximum(radii, SMALLEST_RADIUS)
     sums = np.zeros((n * n_shells, n_features))
     for part in row_blocks(n_rows, 4 * n_features):
         labels_in_part = np.minimum(labels[part], n_centers - 1)

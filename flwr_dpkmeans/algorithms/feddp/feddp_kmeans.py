@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 
 from flwr_dpkmeans.algorithms.budget.noise_kinds import (
-    SCHEDULES,
-    TOLERANCE,
     NoiseSchedule,
+    noise_schedule_option,
+    tolerance_option,
 )
 from flwr_dpkmeans.algorithms.budget.noise_shares import shared
 from flwr_dpkmeans.algorithms.feddp.choose_k import ChooseKOptions
@@ -22,10 +22,15 @@ from flwr_dpkmeans.algorithms.feddp.separation import (
     separation_cautions,
 )
 from flwr_dpkmeans.algorithms.feddp.server_weights import weights_round
-from flwr_dpkmeans.algorithms.feddp.shares import budget_shares, clip_bound
+from flwr_dpkmeans.algorithms.feddp.shares import (
+    budget_shares,
+    clip_bound,
+    counts_bound_option,
+    sums_bound_option,
+)
 from flwr_dpkmeans.algorithms.feddp.simplification import simplify_rounds
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.sums.option_rules import choice, flag, real, whole
+from flwr_dpkmeans.sums.option_rules import flag, real, whole
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Algorithm
@@ -95,20 +100,10 @@ class FedDPKMeansOptions(ChooseKOptions):
     indicators_bound: float | None = clip_bound(
         "10.0", "norm of a client's list of clusters"
     )
-    sums_bound: float | None = clip_bound("400.0", "norm of a client's cluster sums")
-    counts_bound: float | None = clip_bound(
-        "30.0", "norm of a client's rows by cluster"
-    )
-    noise_schedule: NoiseSchedule = choice(
-        NoiseSchedule, NoiseSchedule.EQUAL, SCHEDULES
-    )
-    tolerance: float | None = real(
-        None,
-        0.0,
-        math.inf,
-        "0.01",
-        TOLERANCE,
-    )
+    sums_bound: float | None = sums_bound_option()
+    counts_bound: float | None = counts_bound_option()
+    noise_schedule: NoiseSchedule = noise_schedule_option()
+    tolerance: float | None = tolerance_option()
 
     def __post_init__(self) -> None:
         super().__post_init__()

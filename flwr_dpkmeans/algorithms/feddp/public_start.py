@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from dataclasses import dataclass
 
@@ -10,21 +9,21 @@ import numpy as np
 
 from flwr_dpkmeans.algorithms.budget.noise_budget import private_sums
 from flwr_dpkmeans.algorithms.budget.noise_kinds import (
-    SCHEDULES,
-    TOLERANCE,
     NoiseSchedule,
+    noise_schedule_option,
+    tolerance_option,
 )
 from flwr_dpkmeans.algorithms.feddp.clipped_options import ClippedOptions
 from flwr_dpkmeans.algorithms.feddp.on_server_points import OnServerPoints
 from flwr_dpkmeans.algorithms.feddp.projected_centers import lloyd_rounds
 from flwr_dpkmeans.algorithms.feddp.projection_state import with_mean_beyond
-from flwr_dpkmeans.algorithms.feddp.shares import clip_bound
+from flwr_dpkmeans.algorithms.feddp.shares import counts_bound_option, sums_bound_option
 from flwr_dpkmeans.algorithms.states.cluster_states import seeded_state
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kmeans.folding import truncate
 from flwr_dpkmeans.kmeans.public_points.seeding import plus_plus
-from flwr_dpkmeans.sums.option_rules import choice, real, whole
+from flwr_dpkmeans.sums.option_rules import whole
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerData
 from flwr_dpkmeans.sums.round import Algorithm, Array, State
@@ -47,20 +46,10 @@ class ServerKMeansPlusPlusOptions(ClippedOptions):
         f"Lloyd rounds; automatic: {DEFAULT_ROUNDS}",
         most=1_000,
     )
-    sums_bound: float | None = clip_bound("400.0", "norm of a client's cluster sums")
-    counts_bound: float | None = clip_bound(
-        "30.0", "norm of a client's rows by cluster"
-    )
-    noise_schedule: NoiseSchedule = choice(
-        NoiseSchedule, NoiseSchedule.EQUAL, SCHEDULES
-    )
-    tolerance: float | None = real(
-        None,
-        0.0,
-        math.inf,
-        "0.01",
-        TOLERANCE,
-    )
+    sums_bound: float | None = sums_bound_option()
+    counts_bound: float | None = counts_bound_option()
+    noise_schedule: NoiseSchedule = noise_schedule_option()
+    tolerance: float | None = tolerance_option()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,6 +38,18 @@ def clip_bound(example: str, about: str) -> Any:
     )
 
 
+def sums_bound_option() -> float | None:
+    """Declare the clip bound of a Lloyd round's sums."""
+    bound: float | None = clip_bound("400.0", "norm of a client's cluster sums")
+    return bound
+
+
+def counts_bound_option() -> float | None:
+    """Declare the clip bound of a Lloyd round's counts."""
+    bound: float | None = clip_bound("30.0", "norm of a client's rows by cluster")
+    return bound
+
+
 def budget_shares(public: PublicFacts) -> tuple[float, ...]:
     """Shares as configured, or the paper's rule of thumb for the unit."""
     shares: tuple[float, ...] | None = public.options.budget_shares

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flwr_dpkmeans.algorithms.budget.noise_kinds import (
-    SCHEDULES,
-    TOLERANCE,
     NoiseSchedule,
+    noise_schedule_option,
+    tolerance_option,
 )
 from flwr_dpkmeans.algorithms.kmeans_task import (
     CENTRE_DEVIATION,
@@ -34,7 +34,7 @@ from flwr_dpkmeans.privacy.closeness import (
     joint_closeness,
 )
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, ReleasedSum
-from flwr_dpkmeans.sums.option_rules import Options, choice, real, whole
+from flwr_dpkmeans.sums.option_rules import Options, choice, whole
 from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Algorithm, Array, InitialState, PrivateSum, State
 
@@ -66,16 +66,8 @@ class PackedOptions(Options):
         None,
         "what happens to centroids that leave the box; automatic: the algorithm's own",
     )
-    noise_schedule: NoiseSchedule = choice(
-        NoiseSchedule, NoiseSchedule.EQUAL, SCHEDULES
-    )
-    tolerance: float | None = real(
-        None,
-        0.0,
-        math.inf,
-        "0.01",
-        TOLERANCE,
-    )
+    noise_schedule: NoiseSchedule = noise_schedule_option()
+    tolerance: float | None = tolerance_option()
 
 
 class Packed(KMeansTask):

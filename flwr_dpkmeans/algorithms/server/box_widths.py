@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from flwr_dpkmeans.sums.settings import Box
 
 _RELATIVE_WIDTH_TOLERANCE = 1e-6
-_STRETCH = 1.0 + _RELATIVE_WIDTH_TOLERANCE
+
+
+def have_one_width(widths: Sequence[float]) -> bool:
+    """Say whether all features' widths are the same, up to rounding."""
+    return max(widths) <= min(widths) * (1.0 + _RELATIVE_WIDTH_TOLERANCE)
 
 
 def squared_unit(box: Box) -> float | None:
@@ -19,8 +24,6 @@ def squared_unit(box: Box) -> float | None:
     half = widths[0] / 2.0
     # A power would raise where it is infinite.
     squared = half * half
-    stretched = min(widths) * _STRETCH
-    are_alike = max(widths) <= stretched
-    if are_alike and math.isfinite(squared):
+    if have_one_width(widths) and math.isfinite(squared):
         return squared
     return None

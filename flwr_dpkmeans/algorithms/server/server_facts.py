@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from flwr_dpkmeans.algorithms.budget.count_norms import count_order
+from flwr_dpkmeans.algorithms.server.box_widths import have_one_width
 from flwr_dpkmeans.algorithms.server.simulated_clients import client_bounds_of
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.kernels.grid import round_to_grid
@@ -25,7 +26,6 @@ OUTER_PRODUCT_QUANTILE = 0.5
 
 a lower bound needs less noise.
 """
-_RELATIVE_WIDTH_TOLERANCE = 1e-6
 
 
 def bounds_from_server(points: Array) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -123,10 +123,9 @@ def _configured_bounds(config: RunConfig) -> dict[str, float]:
     }
     lower, upper = config.settings.bounds
     widths = [high - low for low, high in zip(lower, upper, strict=True)]
-    if any(powers[name] for name in configured) and max(widths) > min(widths) * (
-        1.0 + _RELATIVE_WIDTH_TOLERANCE
-    ):
-        name = next(name for name in configured if powers[name])
+    of_length = [name for name in configured if powers[name]]
+    if of_length and not have_one_width(widths):
+        name = of_length[0]
         raise ConfigurationError(
             f"{name} is {configured[name]:g}, a distance in the caller's units, but the"
             f" features' bounds have widths from {min(widths):g} to {max(widths):g}:"

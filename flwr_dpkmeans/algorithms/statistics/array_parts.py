@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from flwr_dpkmeans.kernels.grid import GRID
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.sums.round import Array
 
@@ -22,7 +23,9 @@ WEIGHT_SENSITIVITY = Sensitivity(
     "S31: one client's weight is from 0 to 1",
     nonnegative=True,
 )
-_GRID_STEP = 2.0**-16
+GRID_STEP = 1.0 / GRID
+MOST_MOVED = 2.0**46
+"""No honest sum comes near it; beyond, a state's digest would overflow."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class ArrayScale:
     @property
     def step(self) -> float:
         """What two neighbouring values differ by."""
-        return self.unit / self.reach * _GRID_STEP
+        return self.unit / self.reach * GRID_STEP
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ import numpy as np
 from flwr_dpkmeans.algorithms.budget.noise_budget import allocate
 from flwr_dpkmeans.algorithms.budget.noise_kinds import ReleasePart
 from flwr_dpkmeans.algorithms.statistics.array_parts import (
+    MOST_MOVED,
     REACH,
     WEIGHT_SENSITIVITY,
     ArrayPart,
@@ -59,8 +60,6 @@ DEFAULT_CLIP = 1.0
 """With noise, where no clip is stated."""
 DTYPES = ("float32", "float64", "int64")
 """Types that arrays can come back as."""
-_MOST_MOVED = 2.0**46
-"""No honest sum comes near it; beyond, a state's digest would overflow."""
 _REAL_KINDS = "biuf"
 """Kinds of types, as NumPy names them, that an app may answer."""
 
@@ -275,7 +274,7 @@ class ArraySumTask(Task):
             # Noise may leave less than one client's weight, or none.
             weight = max(released["weights"][0] / scale.reach, self.least_weight(scale))
         added = state["moved"] + round_to_grid(released["updates"] / weight)
-        return state.changed(moved=np.clip(added, -_MOST_MOVED, _MOST_MOVED))
+        return state.changed(moved=np.clip(added, -MOST_MOVED, MOST_MOVED))
 
     def least_weight(self, scale: ArrayScale) -> float:
         """What a mean is divided by at least: one client's full weight."""

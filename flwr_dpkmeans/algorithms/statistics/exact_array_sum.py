@@ -10,6 +10,8 @@ from typing import ClassVar
 import numpy as np
 
 from flwr_dpkmeans.algorithms.statistics.array_parts import (
+    GRID_STEP,
+    MOST_MOVED,
     WEIGHT_SENSITIVITY,
     ArrayPart,
     ArrayScale,
@@ -40,9 +42,6 @@ _MOST_EXACT_BITS = 36
 """
 _EXACT_STEP = 2.0**-24
 """Of exact sums where nothing is stated: what a float32 tells apart near 1."""
-_GRID_STEP = 2.0**-16
-_MOST_MOVED = 2.0**46
-"""No honest sum comes near it; beyond, a state's digest would overflow."""
 _CLIPPED, _CAPPED, _LEFT_OUT, _ROUNDED = range(4)
 """Entries of the array `_CHANGED_PARTS`."""
 _N_COUNTS = 4
@@ -101,7 +100,7 @@ class ExactArraySumTask(ArraySumTask):
         reach = 2.0**bits
         bound = self.clip if self.largest is None else self.largest
         if bound is None:
-            return ArrayScale(reach / _GRID_STEP * _EXACT_STEP, reach)
+            return ArrayScale(reach / GRID_STEP * _EXACT_STEP, reach)
         return ArrayScale(power_of_two_above(bound), reach)
 
     def planned(self, public: PublicFacts) -> Sequence[tuple[Block, ...]]:
@@ -234,7 +233,7 @@ class ExactArraySumTask(ArraySumTask):
 
     def least_weight(self, scale: ArrayScale) -> float:
         """One step: without any weight nothing was added either."""
-        return _GRID_STEP / scale.reach
+        return GRID_STEP / scale.reach
 
     def moved(
         self,
@@ -244,7 +243,7 @@ class ExactArraySumTask(ArraySumTask):
     ) -> State:
         changed = state[_CHANGED_PARTS] + released[_CHANGED_PARTS]
         after = super().moved(state, released, scale)
-        return after.changed(**{_CHANGED_PARTS: np.clip(changed, 0.0, _MOST_MOVED)})
+        return after.changed(**{_CHANGED_PARTS: np.clip(changed, 0.0, MOST_MOVED)})
 
     def why_left_out(
         self,

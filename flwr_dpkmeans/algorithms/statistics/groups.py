@@ -9,7 +9,8 @@ from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.sums.round import Array
 
-_LEAST = 2.0**-16
+LEAST = 2.0**-16
+"""A deviation, or a distance in parts of the bounds, below which there is none."""
 
 
 def group_counts(n_groups: int) -> ReleasePart:
@@ -34,4 +35,4 @@ def deviations_of(variances: Array, least: float) -> Array:
     """Standard deviations of at least `least`, on the grid and above 0."""
     at_least = np.maximum(variances, least**2)
     deviations = round_to_grid(np.sqrt(at_least))
-    return np.maximum(deviations, _LEAST)
+    return np.maximum(deviations, LEAST)

@@ -16,7 +16,7 @@ import numpy as np
 
 from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum
 from flwr_dpkmeans.algorithms.server.box_units import plan_bounds
-from flwr_dpkmeans.algorithms.statistics.groups import deviations_of
+from flwr_dpkmeans.algorithms.statistics.groups import LEAST, deviations_of
 from flwr_dpkmeans.algorithms.statistics.moment_errors import of_means, of_variances
 from flwr_dpkmeans.algorithms.statistics.moment_sums import (
     moment_arrays,
@@ -28,7 +28,11 @@ from flwr_dpkmeans.algorithms.statistics.noise_errors import (
     noise_of,
     of_roots,
 )
-from flwr_dpkmeans.algorithms.statistics.one_round import OneRoundTask, noise_caution
+from flwr_dpkmeans.algorithms.statistics.one_round import (
+    CLEAR,
+    OneRoundTask,
+    noise_caution,
+)
 from flwr_dpkmeans.errors import column_names
 from flwr_dpkmeans.kernels.block_sums import in_blocks
 from flwr_dpkmeans.kernels.grid import round_to_grid
@@ -41,8 +45,6 @@ from flwr_dpkmeans.sums.round import Array, PrivateSum, State
 
 DEVIATIONS = "deviations"
 _MOST_NOISE_OF_A_MEAN = 0.1
-_CLEAR = 2.0
-_LEAST = 2.0**-16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +63,7 @@ class MomentsTask(OneRoundTask):
             return state.changed(
                 rows=rows,
                 means=round_to_grid(means),
-                deviations=deviations_of(variances, _LEAST),
+                deviations=deviations_of(variances, LEAST),
             )
 
         return moment_parts(1, public.n_features), PrivateSum(
@@ -104,7 +106,7 @@ class MomentsTask(OneRoundTask):
             + ((mean**2 - variance + 0.5) * counts) ** 2
         )
         columns = np.flatnonzero(
-            variance * max(1.0, state["rows"][0]) <= _CLEAR * noise
+            variance * max(1.0, state["rows"][0]) <= CLEAR * noise
         ).tolist()
         return (
             (

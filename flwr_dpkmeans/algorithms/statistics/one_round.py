@@ -16,6 +16,9 @@ from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Algorithm, PrivateSum, State
 from flwr_dpkmeans.sums.task import Task
 
+CLEAR = 2.0
+"""Deviations of its noise below which a released value is not told from zero."""
+
 
 class OneRoundTask(Task):
     """A task that learns everything in one round, from nothing."""

@@ -11,14 +11,14 @@ from numpy.typing import ArrayLike, NDArray
 from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum
 from flwr_dpkmeans.algorithms.budget.noise_kinds import ReleasePart
 from flwr_dpkmeans.algorithms.server.box_units import plan_bounds
-from flwr_dpkmeans.algorithms.statistics.groups import group_counts
+from flwr_dpkmeans.algorithms.statistics.groups import LEAST, group_counts
 from flwr_dpkmeans.algorithms.statistics.moment_errors import of_spreads
 from flwr_dpkmeans.algorithms.statistics.noise_errors import (
     constant,
     noise_of,
     of_roots,
 )
-from flwr_dpkmeans.algorithms.statistics.one_round import OneRoundTask
+from flwr_dpkmeans.algorithms.statistics.one_round import CLEAR, OneRoundTask
 from flwr_dpkmeans.data.frame_names import frame_columns
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.validated import validate_columns
@@ -36,8 +36,6 @@ from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box
 
-_CLEAR = 2.0
-_LEAST = 2.0**-16
 _MOST_CENTERS = 10_000
 
 
@@ -159,7 +157,7 @@ class RadiiTask(OneRoundTask):
         sums = np.square(state["radii"] / self.options.reach) * rows
         planned = plan.rounds[0]
         noise = plan.released_std(planned, planned.blocks[1])
-        blurred = np.flatnonzero(sums <= _CLEAR * noise).tolist()
+        blurred = np.flatnonzero(sums <= CLEAR * noise).tolist()
         if not blurred:
             return ()
         clusters = listed(map(str, blurred))
@@ -199,10 +197,8 @@ class RadiiTask(OneRoundTask):
             )
         bounds = Bounds(*box).for_features(width)
         lower, upper = np.array(bounds.lower), np.array(bounds.upper)
-        # `_LEAST` is a part of a grid step.
-        outside = (
-            np.maximum(lower - centers, centers - upper) > (upper - lower) * _LEAST
-        )
+        # `LEAST` is a part of a grid step.
+        outside = np.maximum(lower - centers, centers - upper) > (upper - lower) * LEAST
         if outside.any():  # Scaling would clip them, to other centers.
             center, column = np.argwhere(outside)[0]
             raise ConfigurationError(

@@ -10,9 +10,13 @@ from collections.abc import Sequence
 
 from flwr_dpkmeans.data.files.reading import NAMES_OF_SEPARATORS
 from flwr_dpkmeans.data.files.text.header_guess import is_word
-from flwr_dpkmeans.data.files.text.headers import SEPARATORS, Beginning, first_records
+from flwr_dpkmeans.data.files.text.headers import (
+    ROWS_LOOKED_AT,
+    SEPARATORS,
+    Beginning,
+    first_records,
+)
 
-_LOOKED_AT = 200
 _MOSTLY = 0.9
 
 
@@ -56,7 +60,7 @@ def _title_hint(
         text,
         0,
         separator,
-        _LOOKED_AT,
+        ROWS_LOOKED_AT,
         comment,
     )
     widths = [len(cells) for cells, _ in records]
@@ -84,7 +88,7 @@ def _space_hint(text: bytes, comment: str | None) -> str:
         text,
         0,
         " ",
-        _LOOKED_AT,
+        ROWS_LOOKED_AT,
         comment,
     )
     widths = [len(cells) for cells, _ in records]

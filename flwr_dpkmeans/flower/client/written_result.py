@@ -39,7 +39,7 @@ def run_result(
     profile: Callable[[Model], pd.DataFrame | None] = lambda model: None,
     **details: Unpack[ResultDetails],
 ) -> RunResult:
-    """Read the clustering in a run's last state, with what else is `known` of it."""
+    """Read the clustering in a run's last state, with further `details` of it."""
     figures = read_profile(plan, state, schema)
     bounds = Bounds(*plan.bounds)
     deviations = state.extras.get(CENTRE_DEVIATION)
@@ -75,7 +75,7 @@ def write_result(
     aside: bool = False,
     **details: Unpack[ResultDetails],
 ) -> list[Path]:
-    """Write what a run found: a clustering, with what else is `known` of it, or a
+    """Write what a run found: a clustering, with further `details` of it, or a
     task's own arrays.
 
     Returns absolute paths; `show` is told first what a console may print. `aside`

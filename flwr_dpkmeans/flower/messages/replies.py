@@ -63,7 +63,7 @@ def _opened(
     stage: Stage,
     node: int,
 ) -> Reply | Failure:
-    """A reply, or the failure in its place; see `flwr_dpkmeans.sums.server.Answer`."""
+    """A reply, or the failure in its place; see `flwr_dpkmeans.sums.wire.Answer`."""
     packet = packet_of(content)
     return packet.failure or decode_reply(packet, stage, node)
 

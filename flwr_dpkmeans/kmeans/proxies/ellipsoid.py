@@ -10,10 +10,12 @@ import numpy as np
 from flwr_dpkmeans.kernels.grid import FloatArray, round_to_grid
 from flwr_dpkmeans.kernels.vectors import as_floats
 from flwr_dpkmeans.kmeans.eigenvectors import eigenpairs, product
-from flwr_dpkmeans.kmeans.proxies.variances import signal_share
+from flwr_dpkmeans.kmeans.proxies.variances import (
+    LEAST_VARIANCE,
+    MOST_VARIANCE,
+    signal_share,
+)
 
-_LEAST_VARIANCE = 2.0**-28
-_MOST_VARIANCE = 1.0
 _FARTHEST_CENTRE = 0.95
 _LEAST_AXIS = 0.1
 _LEAST_EIGENVALUE = 0.02
@@ -71,7 +73,7 @@ def ellipsoid_of(
     of_columns = np.clip(
         variance + scatter * factor,
         _LEAST_AXIS * variance,
-        _MOST_VARIANCE,
+        MOST_VARIANCE,
     )
     beside = _shrunk_beside_diagonal(matrix, noise)
     shrunk = beside + np.diag(of_columns)
@@ -88,7 +90,7 @@ def ellipsoid_of(
     lengths = lengths * (trace / total)
     # Single precision: last digits of the noise's scale are gone, and those of a small
     # table are kept.
-    single = np.maximum(lengths, _LEAST_VARIANCE).astype(np.float32)
+    single = np.maximum(lengths, LEAST_VARIANCE).astype(np.float32)
     return Ellipsoid(as_floats(single), round_to_grid(axes) + 0.0)
 
 

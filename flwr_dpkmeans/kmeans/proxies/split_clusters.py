@@ -7,9 +7,9 @@ import math
 import numpy as np
 
 from flwr_dpkmeans.kernels.grid import FloatArray
+from flwr_dpkmeans.kernels.vectors import TINY
 
 _SURELY_MISSING = 0.7
-_TINY = 1e-300
 
 
 def split_largest(
@@ -47,7 +47,7 @@ def split_largest(
     along = 2.0 / math.pi * float(mean_squares[largest]) / d
     several = 1.0
     if missing[empty] > _SURELY_MISSING:
-        several = float(costs[largest]) * k / max(total, _TINY)
+        several = float(costs[largest]) * k / max(total, TINY)
     gain = 0.5 * along * most * several
     if loss >= gain:
         return None

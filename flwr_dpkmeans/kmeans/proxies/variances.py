@@ -13,8 +13,8 @@ PRIOR_VARIANCE = 0.2
 
 Between a uniform column (1/3) and a peaked one.
 """
-_LEAST_VARIANCE = 2.0**-28
-_MOST_VARIANCE = 1.0
+LEAST_VARIANCE = 2.0**-28
+MOST_VARIANCE = 1.0
 PRIOR_SPREAD = 0.75
 """Standard deviation of what is expected before anything is known, in its own size."""
 _LEAST_PART = 0.3
@@ -62,8 +62,8 @@ def axis_variance(
         prior_variance,
     )
     least = _LEAST_PART * math.sqrt(remaining)
-    variance = max(averaged, least, _LEAST_VARIANCE)
-    return float(min(variance, _MOST_VARIANCE)), remaining
+    variance = max(averaged, least, LEAST_VARIANCE)
+    return float(min(variance, MOST_VARIANCE)), remaining
 
 
 def by_precision(

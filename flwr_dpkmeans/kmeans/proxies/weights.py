@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flwr_dpkmeans.kernels.grid import FloatArray, round_to_grid
-from flwr_dpkmeans.kernels.vectors import as_column, as_floats
+from flwr_dpkmeans.kernels.vectors import TINY, as_column, as_floats
 from flwr_dpkmeans.kmeans.proxies.distances import N_DISTANCES
 from flwr_dpkmeans.kmeans.proxies.lone_proxies import LEAST_CLUSTER, heard_among
 
@@ -21,7 +21,6 @@ _EMPTY_TO_FULL = 2.0**_OCTAVES
 _FULL_SHARES = 1.0 / (1.0 + _EMPTY_TO_FULL)
 """Shares of proxies with rows that are looked at: from nearly all to one in a thousand.
 """
-_TINY = 1e-300
 _Bins = npt.NDArray[np.int64]
 
 
@@ -62,7 +61,7 @@ def likely_weights(
         is_likely = has_rows > 0.5
         has_rows = np.where(is_likely, has_rows, 0.0)
     chance = chances.sum(axis=1)
-    at_least = np.maximum(density, _TINY)
+    at_least = np.maximum(density, TINY)
     return round_to_grid(has_rows * noise * chance / at_least)
 
 

@@ -7,8 +7,7 @@ import math
 import numpy as np
 
 from flwr_dpkmeans.kernels.grid import FloatArray
-
-_TINY = 1e-300
+from flwr_dpkmeans.kernels.vectors import TINY
 
 
 def pulled_together(
@@ -27,7 +26,7 @@ def pulled_together(
     squares = np.square(noisy_counts - mean)
     scatter = math.fsum(squares)
     by_noise = max(0, k - 3) * noise**2
-    explained = min(1.0, by_noise / max(scatter, _TINY))
+    explained = min(1.0, by_noise / max(scatter, TINY))
     pulled = noisy_counts + explained * (mean - noisy_counts)
     variance = 1.0 - explained + explained / k
     return pulled, noise * math.sqrt(variance)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from flwr_dpkmeans.kernels.grid import FloatArray
-from flwr_dpkmeans.kernels.vectors import as_floats
+from flwr_dpkmeans.kernels.vectors import TINY, as_floats
 
 # Part of a mean square of residuals that steps take off at most.
 _MOST_EXPLAINED = 0.9
@@ -15,7 +15,6 @@ _MOST_EXPLAINED = 0.9
 _MOSTLY_CLIPPED = 0.75
 # Growth of a radius from one round to the next.
 _MOST_GROWTH = 4.0
-_TINY = 1e-300
 
 
 def next_radii(
@@ -75,7 +74,7 @@ def next_radii(
     if len(radii) > 1:
         differences = np.square(remaining - pooled) - errors
         scatter = max(0.0, float(differences.mean()))
-    variances = np.maximum(scatter + errors, _TINY)
+    variances = np.maximum(scatter + errors, TINY)
     weights = scatter / variances
     # Tighter clusters keep the common one: their cells may have far rows, too.
     surplus = np.maximum(remaining - pooled, 0.0)

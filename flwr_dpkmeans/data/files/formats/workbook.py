@@ -19,11 +19,8 @@ from flwr_dpkmeans.data.files.raw_column import RawColumn
 from flwr_dpkmeans.data.files.raw_table import RawTable
 from flwr_dpkmeans.data.files.reading import Reading
 from flwr_dpkmeans.data.files.text.header_guess import guess_header
-from flwr_dpkmeans.data.files.text.headers import Beginning
+from flwr_dpkmeans.data.files.text.headers import ROWS_LOOKED_AT, Beginning
 from flwr_dpkmeans.errors import DataError
-
-_LOOKED_AT = 200
-"""Rows by which a header is guessed."""
 
 
 def open_workbook(
@@ -46,7 +43,7 @@ def open_workbook(
     reading.why_passed_over = ": only the first sheet is read, so put the rows there"
     rows = rows[reading.dialect.skip_lines or 0 :]
     rows = [row for row in rows if not _is_empty(row)]
-    texts = [list(map(_name_of, row)) for row in rows[:_LOOKED_AT]]
+    texts = [list(map(_name_of, row)) for row in rows[:ROWS_LOOKED_AT]]
     is_header = reading.dialect.header
     if is_header is None and not may_guess:
         is_header = True

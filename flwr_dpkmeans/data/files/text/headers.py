@@ -27,10 +27,9 @@ SEPARATORS = (",", ";", "\t", "|")
 _STATED_SEPARATOR = re.compile(rb'(?i:sep)=(.)[ ]*\n|"(?i:sep)=(.)"[ ]*\n')
 
 
+ROWS_LOOKED_AT = 200
+"""Rows by which a header is guessed."""
 MOST_HEADER_BYTES = 1 << 24
-
-
-_LOOKED_AT = 200
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,7 @@ def look_at(
             may_guess,
         )
     dialect = dialect.over(Dialect(separator=separator))
-    n_records = _LOOKED_AT if may_guess else 1
+    n_records = ROWS_LOOKED_AT if may_guess else 1
     records = first_records(
         text,
         start,
@@ -269,7 +268,7 @@ def _separator_of_rows(
             text,
             start,
             separator,
-            _LOOKED_AT,
+            ROWS_LOOKED_AT,
             comment,
         )
         widths = [len(cells) for cells, _ in records]
