@@ -349,15 +349,21 @@ def test_no_superlink_outlives_its_command(office: Path) -> None:
 
 
 @pytest.mark.skipif(not is_supported(), reason="Linux lists processes by their marks")
-def test_no_superlink_runs_without_what_starts_apps(office: Path) -> None:
+def test_no_superlink_runs_without_what_starts_apps(
+    office: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     """Which the guard writes before anything is started.
 
     There the invitation's app alone runs, whoever asks.
     """
     options = ServerOptions.load(office)
     command, home = serving(Appless.load(office))
-    command.join(180.0)
+    command.join(60.0)
     assert command.exitcode == 1
+    assert (
+        "FileNotFoundError: [Errno 2] No such file or directory: '/no/such/program'"
+        in (capfd.readouterr().err)
+    )
     assert not marked_processes(home)
     programs = home / "guarded-programs"
     assert Path(options.apps_command[0]) == programs / "flower-superexec"
@@ -384,6 +390,13 @@ def test_no_superlink_outlives_a_command_that_is_killed(office: Path) -> None:
     """
     parent, home = serving(Sleeping.load(office))
     wait_for(lambda: len(marked_processes(home)) == 2)
+    (apps,) = (
+        process
+        for process in marked_processes(home)
+        if b"601" in Path(f"/proc/{process}/cmdline").read_bytes()
+    )
+    variables = Path(f"/proc/{apps}/environ").read_bytes().split(b"\0")
+    assert b"PATH=%s" % bytes(home / "guarded-programs") in variables
     for process in marked_processes(home):
         assert re.search(
             r"^Max core file size +0 +0 ",
