@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from enum import Enum
 
 from flwr_dpkmeans.privacy.release import Sensitivity
-from flwr_dpkmeans.sums.option_rules import choice, real
 
 
 class NoiseFamily(Enum):
@@ -39,28 +37,6 @@ class NoiseSchedule(Enum):
             NoiseSchedule.GEOMETRIC: [2.0**index for index in range(n_rounds)],
         }[self]
         return [size * n_rounds / sum(sizes) for size in sizes]
-
-
-def tolerance_option() -> float | None:
-    """Declare the movement below which Lloyd rounds end."""
-    return real(
-        None,
-        0.0,
-        math.inf,
-        "0.01",
-        "end the rounds once no centroid moved farther, in the box [-1, 1] of the data"
-        " (distributed, central); automatic: never",
-    )
-
-
-def noise_schedule_option() -> NoiseSchedule:
-    """Declare how Lloyd rounds share their budget."""
-    return choice(
-        NoiseSchedule,
-        NoiseSchedule.EQUAL,
-        "budget of the Lloyd rounds: equal, growing as 1, 2, 3, ... or geometric as 1,"
-        " 2, 4, ...",
-    )
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from flwr_dpkmeans.algorithms.budget.noise_kinds import (
-    NoiseSchedule,
+from flwr_dpkmeans.algorithms.budget.noise_kinds import NoiseSchedule
+from flwr_dpkmeans.algorithms.budget.noise_shares import shared
+from flwr_dpkmeans.algorithms.budget.round_options import (
     noise_schedule_option,
     tolerance_option,
 )
-from flwr_dpkmeans.algorithms.budget.noise_shares import shared
 from flwr_dpkmeans.algorithms.feddp.choose_k import ChooseKOptions
 from flwr_dpkmeans.algorithms.feddp.on_server_points import OnServerPoints
 from flwr_dpkmeans.algorithms.feddp.outer_product import outer_product_round

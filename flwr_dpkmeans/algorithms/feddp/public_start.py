@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from flwr_dpkmeans.algorithms.budget.noise_budget import private_sums
-from flwr_dpkmeans.algorithms.budget.noise_kinds import (
-    NoiseSchedule,
+from flwr_dpkmeans.algorithms.budget.noise_kinds import NoiseSchedule
+from flwr_dpkmeans.algorithms.budget.round_options import (
     noise_schedule_option,
     tolerance_option,
 )

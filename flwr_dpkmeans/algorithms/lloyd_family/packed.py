@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms.budget.noise_kinds import (
-    NoiseSchedule,
+from flwr_dpkmeans.algorithms.budget.noise_kinds import NoiseSchedule
+from flwr_dpkmeans.algorithms.budget.round_options import (
     noise_schedule_option,
     tolerance_option,
 )
