@@ -1,6 +1,6 @@
 """Puts a bill of materials into wheels, as ``.dist-info/sboms`` (PEP 770).
 
-The wheel's build hook runs it where ``FLWR_DPKMEANS_SBOM=1``. The bill (CycloneDX 1.6) lists
+The build hook runs it where ``FLWR_DPKMEANS_SBOM=1``. The bill (CycloneDX 1.6) lists
 the releases of .ci/runtime.txt, which ``.ci/lock`` writes: those that CI tests the
 package with. It holds no time and no random number, so that two builds of a commit stay
 equal.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from functools import lru_cache
 
 from flwr_dpkmeans.errors import ConfigurationError
 
+logger = logging.getLogger(__name__)
 VARIABLE = "FLWR_DPKMEANS_KERNELS"
 """Of the environment: an `Implementation`."""
 MODULE = "flwr_dpkmeans_kernels"
@@ -94,6 +96,7 @@ def _loaded() -> Kernels:
     if wanted == Implementation.NUMPY.value:
         return _of_numpy(f"NumPy works on the rows, as {VARIABLE} says.")
     there = _library()
+    logger.debug("%s", there.because)
     if wanted == Implementation.COMPILED.value:
         _require(there)
     return there

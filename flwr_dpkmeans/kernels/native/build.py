@@ -19,6 +19,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -88,13 +89,16 @@ def build_library(folder: Path, extra: tuple[str, ...] = ()) -> Path:
     variants = VARIANTS.get(platform.machine().lower(), EVERYWHERE)
     with tempfile.TemporaryDirectory() as scratch:
         objects = []
+        commands = []
         for suffix, lanes, flags in variants:
-            target = Path(scratch) / f"kernels{suffix}.o"
+            target = str(Path(scratch) / f"kernels{suffix}.o")
             defines = [f"-DVARIANT={suffix}", f"-DLANES={lanes}"]
             source = str(HERE / "kernels.c")
             options = [*FLAGS, *flags, *extra, *defines]
-            run([*command, *options, "-c", source, "-o", str(target)])
-            objects.append(str(target))
+            commands.append([*command, *options, "-c", source, "-o", target])
+            objects.append(target)
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(run, commands))
         choice = str(HERE / "choice.c")
         library = str(module / "kernels.so")
         stripped = ["-shared"] if extra else ["-shared", "-Wl,-s"]

@@ -170,7 +170,7 @@ static doubles *read_points(
 
 /* Calls a function with the number of vectors of a row as a constant, if it is small:
    the compiler then leaves a row in registers. */
-enum { MOST_IN_REGISTERS = 8 };
+enum { MOST_IN_REGISTERS = 6 };
 #define WITH_CONSTANT_WIDTH(function, vectors, ...)               \
     switch (vectors) {                                            \
         case 1: return function(__VA_ARGS__, 1);                  \
@@ -179,8 +179,6 @@ enum { MOST_IN_REGISTERS = 8 };
         case 4: return function(__VA_ARGS__, 4);                  \
         case 5: return function(__VA_ARGS__, 5);                  \
         case 6: return function(__VA_ARGS__, 6);                  \
-        case 7: return function(__VA_ARGS__, 7);                  \
-        case 8: return function(__VA_ARGS__, 8);                  \
         default: return function(__VA_ARGS__, vectors);           \
     }
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.kernels import implementation
 from flwr_dpkmeans.kernels.assignment import nearest_centroids, nearest_labels
 from flwr_dpkmeans.kernels.box import GridBox
 from flwr_dpkmeans.kernels.clipping import clip_rows
@@ -28,6 +31,7 @@ from flwr_dpkmeans.kmeans.proxies.distances import distance_counts
 needs_library = pytest.mark.skipif(
     kernels().library is None, reason="no compiled kernels are installed"
 )
+NATIVE = Path(implementation.__file__).with_name("native")
 Array = Any
 
 
@@ -74,6 +78,12 @@ def tables(seed: int, n: int, d: int, k: int, kind: str) -> tuple[Array, Array]:
         rows = centers[draws.integers(0, k, n)]
     if kind == "far centroids":
         centers = on_grid(draws.uniform(-200, 200, (k, d)))
+    if kind == "one rounding over and over":
+        # In a sum of equal products every rounding goes in the same direction.
+        centers = np.repeat(on_grid(draws.uniform(-1, 1, (k, 1))), d, axis=1)
+        pairs = draws.integers(0, k, (n, 2))
+        sums = centers[pairs[:, 0]] + centers[pairs[:, 1]]
+        rows = np.trunc(sums / 2 * GRID) / GRID + 0.0
     if kind == "tiny":
         rows = draws.integers(-2, 3, (n, d)) / GRID
         centers = draws.integers(-2, 3, (k, d)) / GRID
@@ -83,6 +93,7 @@ def tables(seed: int, n: int, d: int, k: int, kind: str) -> tuple[Array, Array]:
 KINDS = (
     *("uniform", "corners", "equal", "one step off"),
     *("midpoints", "on centroids", "far centroids", "tiny"),
+    "one rounding over and over",
 )
 shapes = st.tuples(
     st.integers(0, 2**32 - 1),
@@ -127,7 +138,8 @@ def test_residuals(
         weights = np.trunc(draws.uniform(0, 1, len(rows)) * GRID) / GRID
     radii: Any = radius
     if has_own_radii:
-        radii = on_grid(draws.uniform(0, 2, len(centers)) * radius)
+        typical = radius * np.sqrt(rows.shape[1])
+        radii = on_grid(draws.uniform(0, 2, len(centers)) * typical)
 
     def sums() -> tuple[Array, Array, Array]:
         n_rows = len(centers) + 1
@@ -151,6 +163,8 @@ def test_sums_distances_and_clipped_rows(shape: tuple[int, int, int, int, str]) 
     assert_same_bits(lambda: distance_counts(rows, centers[0]))
     assert_same_bits(lambda: clip_rows(rows, 0.7))
     assert_same_bits(lambda: clip_rows(rows, 0.0))
+    if len(rows) and rows.shape[1] == 1:
+        assert_same_bits(lambda: clip_rows(rows, abs(float(rows[0, 0]))))
     axes = centers[: min(len(centers), 70)].T
     if axes.shape[0] == rows.shape[1]:
         assert_same_bits(lambda: project(rows, np.ascontiguousarray(axes)))
@@ -197,14 +211,16 @@ def test_what_is_not_exact_is_left_to_numpy(spoil: Callable[[Array], Array]) -> 
             assert_same_bits(lambda bad=bad: nearest_centroids(bad, centers))
             assert_same_bits(lambda bad=bad: sums_and_counts(bad, labels, 2))
             assert_same_bits(lambda bad=bad: clip_rows(bad, 0.5))
+            assert_same_bits(lambda bad=bad: project(bad, rows[:6]))
         assert_same_bits(lambda: nearest_centroids(rows, spoil(centers)))
 
 
 @needs_library
 @pytest.mark.parametrize("d", [1, 19, 784, 4000])
 @pytest.mark.parametrize("k", [1, 2, 1000])
-def test_wide_tables_and_many_centroids(d: int, k: int) -> None:
-    rows, centers = tables(d + k, 70, d, k, "one step off")
+@pytest.mark.parametrize("kind", ["one step off", "one rounding over and over"])
+def test_wide_tables_and_many_centroids(d: int, k: int, kind: str) -> None:
+    rows, centers = tables(d + k, 70, d, k, kind)
     assert_same_bits(lambda: nearest_centroids(rows, centers))
 
 
@@ -217,11 +233,15 @@ def test_rows_that_floats_cannot_tell_apart_are_decided_exactly() -> None:
         assert nearest_labels(rows, centers).tolist() == [0, 1, 0]
 
 
+def test_the_library_was_built_from_the_source_that_is_here() -> None:
+    library = pytest.importorskip("flwr_dpkmeans_kernels")
+    source = run_path(str(NATIVE / "build.py"))
+    assert source["source_digest"]() == library.SOURCE, "install the package again"
+
+
 @pytest.fixture
 def fresh_look(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """A process that has not looked for the library yet."""
-    from flwr_dpkmeans.kernels import implementation
-
     implementation.look_again()
     yield monkeypatch
     monkeypatch.undo()
@@ -262,8 +282,6 @@ def test_a_library_that_is_no_good_leaves_the_work_to_numpy(
     with pytest.raises(ConfigurationError), using(Implementation.COMPILED):
         pass
     fresh_look.setenv("FLWR_DPKMEANS_KERNELS", "compiled")
-    from flwr_dpkmeans.kernels import implementation
-
     implementation.look_again()
     with pytest.raises(ConfigurationError, match="C compiler"):
         kernels()
