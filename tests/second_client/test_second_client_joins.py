@@ -131,7 +131,7 @@ def test_it_masks_with_its_neighbours_in_a_large_cohort(tmp_path: Path) -> None:
     options = {"sizes": (8,) * 36, "n_examples": 8 * 36, "epsilon": 20.0}
     run = Run(tmp_path, **options).play()
     assert run.second is not None
-    assert run.second.state.agreed.max_silent == 3
+    assert run.second.plan.max_silent == 3
     assert set(run.results()) == set(Run(None, **options).play().results())
 
 
