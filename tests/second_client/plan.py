@@ -2,139 +2,131 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
-from second_client.algorithm import GRID, noise_growth, n_sure
-from second_client.wire import Fields, read_json, require
+from second_client.algorithm import GRID, deviation_of, n_sure
+from second_client.wire import read_json, require
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 CONVERSATION = json.loads((VECTORS / "conversation_oblivious.json").read_text())
 EXAMPLE = json.loads(CONVERSATION["steps"][0]["request"]["fields"]["plan"]["utf8"])
-TRUSTS = ("oblivious", "central", "distributed")
-FREE_SETTINGS = ("bounds", "epsilon", "delta", "trust", "noise", "n_examples")
-FREE_SETTINGS += ("random_state", "n_clients", "min_clients", "max_silent")
-FREE_SETTINGS += ("max_retries", "max_epsilon")
-FREE_OPTIONS = ("max_iter", "noise_schedule", "alpha", "schedule")
-
-
-def adopt(expected: Fields, entries: Fields, *names: str) -> None:
-    """Take over what may differ from the example, of the same type."""
-    for name in names:
-        value, example = entries[name], expected[name]
-        is_optional = value is None or type(value) in (int, float)
-        fits = is_optional if example is None else type(value) is type(example)
-        require(fits, f"{name} is of another type")
-        expected[name] = value
-
-
-def expected_plan(plan: Fields, run: int, n_features: int) -> Fields:
-    """The example, with what this client can compute in other sizes, too."""
-    expected = copy.deepcopy(EXAMPLE)
-    settings, task = expected["config"]["settings"], expected["config"]["task"]
-    adopt(expected, plan, "n_clients", "seed")
-    adopt(settings, plan["config"]["settings"], *FREE_SETTINGS)
-    adopt(task, plan["config"]["task"], "n_clusters")
-    adopt(task["options"], plan["config"]["task"]["options"], *FREE_OPTIONS)
-    expected["run_id"] = run
-    expected["n_features"] = settings["n_features"] = n_features
-    n_examples = expected["n_examples"] = settings["n_examples"]
-    expected["delta"] = settings["delta"] or 1 / (n_examples * math.log(n_examples))
-    expected["max_silent"] = settings["max_silent"]
-    if settings["max_silent"] is None:
-        n_clients = plan["n_clients"]
-        expected["max_silent"] = min(20, n_clients // 10) if n_clients > 32 else 0
-    shapes = [[task["n_clusters"], n_features], [task["n_clusters"]]]
-    template = expected["rounds"][0]
-    expected["rounds"] = []
-    for index, entries in enumerate(plan["rounds"], start=1):
-        planned = copy.deepcopy(template)
-        adopt(planned, entries, "radius")
-        planned |= {"name": f"lloyd-{index}", "trust": settings["trust"]}
-        for block, shape, theirs in zip(planned["blocks"], shapes, entries["blocks"]):
-            adopt(block, theirs, "noise_multiplier")
-            block["shape"] = shape
-        sums = planned["blocks"][0]
-        sums["sensitivity"]["bound"] = sums["entry_bound"] = planned["radius"]
-        expected["rounds"].append(planned)
-    return expected
+CHOICES = {
+    "trust": ("oblivious", "central", "distributed"),
+    "noise": ("seeded", "secure"),
+}
+FREE = (
+    *("run_id", "seed", "random_state", "epsilon", "delta", "bounds", "n_examples"),
+    *("n_features", "n_clients", "min_clients", "max_silent", "max_retries"),
+    *("n_clusters", "max_iter", "alpha", "schedule", "noise_schedule"),
+    *("shape", "bound", "entry_bound", "noise_multiplier", "radius"),
+)
 
 
 def read_plan(blob: bytes, run: int, n_features: int) -> SimpleNamespace:
     """A plan that the client computes."""
-    entries = read_json(blob.decode(), longest=2**26)
-    expected = expected_plan(entries, run, n_features)
-    texts = [json.dumps(plan, sort_keys=True) for plan in (entries, expected)]
-    require(texts[0] == texts[1], "not a plan that this client computes")
-    plan = json.loads(texts[0], object_hook=lambda pairs: SimpleNamespace(**pairs))
-    check_sizes(plan)
+    text = blob.decode()
+    compare(read_json(text, 2**26), EXAMPLE)
+    plan = json.loads(text, object_hook=lambda entries: SimpleNamespace(**entries))
+    plan.settings = plan.config.settings
+    plan.n_clusters = plan.config.task.n_clusters
+    require(plan.run_id == run, "a plan of another run")
+    require(plan.n_features == n_features, "another width than the table's")
+    check_settings(plan)
+    for planned in plan.rounds:
+        check_round(plan, planned)
     return plan
 
 
-def check_sizes(plan: SimpleNamespace) -> None:
-    """Refuse numbers out of their ranges."""
-    settings, task = plan.config.settings, plan.config.task
+def compare(value: Any, example: Any, name: str = "") -> None:
+    """Refuse another name, type or choice than the example's."""
+    if isinstance(example, dict):
+        require(value.keys() == example.keys(), f"other names in {name}")
+        for entry in example:
+            compare(value[entry], example[entry], entry)
+    elif name == "rounds":
+        for index, planned in enumerate(value, start=1):
+            compare(planned, example[0] | {"name": f"lloyd-{index}"})
+    elif name == "blocks":
+        for block, other in zip(value, example, strict=True):
+            compare(block, other)
+    elif name in FREE:
+        is_open = value is None or example is None
+        require(is_open or type(value) is type(example), f"{name} of another type")
+    elif name in CHOICES and example != "gaussian":
+        require(value in CHOICES[name], f"unknown {name}")
+    else:
+        require(json.dumps(value) == json.dumps(example), f"{name} is not computed")
+
+
+def check_settings(plan: SimpleNamespace) -> None:
+    """Refuse what is not as declared, or out of its range."""
+    settings, n_clients, n_examples = plan.settings, plan.n_clients, plan.n_examples
     low, high = np.array(settings.bounds)
-    is_box = len(low) in (1, plan.n_features) and (low < high).all()
-    require(is_box and np.isfinite([low, high]).all(), "bounds are no box")
-    require(settings.trust in TRUSTS, "unknown trust")
-    require(settings.noise in ("seeded", "secure"), "unknown noise")
-    require(plan.seed >= 0 and task.n_clusters >= 1, "a number is negative")
-    require(settings.max_retries >= 0 and plan.max_silent >= 0, "a number is negative")
-    require(0 < plan.delta < 1, "delta is no probability")
-    require(len(plan.rounds) == task.options.max_iter >= 1, "another number of rounds")
-    require(fewest_members(plan) <= plan.n_clients, "too few clients", "CohortError")
-    for entries in plan.rounds:
-        for block in entries.blocks:
-            require(block.noise_multiplier > 0 and entries.radius > 0, "no noise")
-            deviation = block.noise_multiplier * block.entry_bound * noise_growth(plan)
-            largest = plan.n_examples * block.entry_bound + 91 * deviation
-            require(largest * GRID < 2**63, "sums would wrap")
+    is_box = (low < high).all() and np.isfinite(high - low).all()
+    require(is_box and len(low) in (1, plan.n_features), "bounds are no box")
+    require(settings.n_features == plan.n_features, "another width than declared")
+    require(settings.n_examples == n_examples, "another number of rows than declared")
+    require(settings.n_clients in (None, n_clients), "other clients than declared")
+    delta = settings.delta or 1 / (n_examples * math.log(n_examples))
+    require(0 < plan.delta == delta < 1, "another delta than declared")
+    max_silent = settings.max_silent
+    if max_silent is None:
+        max_silent = min(20, n_clients // 10) if n_clients > 32 else 0
+    require(0 <= plan.max_silent == max_silent, "other silent ones than declared")
+    require(settings.max_retries >= 0 and plan.n_clusters > 0, "a number below zero")
+    n_rounds = plan.config.task.options.max_iter
+    require(len(plan.rounds) == n_rounds > 0, "other rounds than declared")
+    require(fewest_members(plan) <= n_clients, "too few clients", "CohortError")
+
+
+def check_round(plan: SimpleNamespace, planned: SimpleNamespace) -> None:
+    """Refuse what FastLloyd does not keep, and sums that wrap."""
+    shapes = [[plan.n_clusters, plan.n_features], [plan.n_clusters]]
+    require(planned.trust == plan.settings.trust, "rounds of another trust")
+    require([block.shape for block in planned.blocks] == shapes, "other shapes")
+    bounds = [planned.radius, 1.0]
+    for block, bound in zip(planned.blocks, bounds, strict=True):
+        is_kept = block.sensitivity.bound == block.entry_bound == bound
+        require(is_kept and bound > 0, "a bound that the statistic does not keep")
+        require(block.noise_multiplier > 0, "no noise")
+        largest = plan.n_examples * bound + 91 * deviation_of(plan, block)
+        require(largest * GRID < 2**63, "sums would wrap")
 
 
 def fewest_members(plan: SimpleNamespace) -> int:
     """Of how many clients a sum must be."""
-    settings = plan.config.settings
-    fewest = max(settings.min_clients, plan.max_silent + 2)
-    if settings.trust == "distributed":
+    fewest = max(plan.settings.min_clients, plan.max_silent + 2)
+    if plan.settings.trust == "distributed":
         fewest = max(fewest, n_sure(plan, plan.n_clients))
     return fewest
 
 
-def check_price(plan: SimpleNamespace, most_epsilon: float) -> None:
-    """Refuse what costs more than declared, or than the client allows."""
-    is_honest = delta_at(plan.config.settings.epsilon, price(plan, 0)) <= plan.delta
-    require(is_honest, "the plan costs more than it declares", "BudgetError")
-    is_allowed = delta_at(most_epsilon, highest_price(plan)) <= plan.delta
-    require(is_allowed, "the plan costs too much", "BudgetError")
-
-
-def price(plan: SimpleNamespace, n_retries: int) -> float:
-    """What the rounds cost, and the dearest one as often again."""
+def highest_price(plan: SimpleNamespace, most_epsilon: float) -> float:
+    """What a run costs with all its retries; refuse a price that is too high."""
     prices = [
-        sum(1 / block.noise_multiplier**2 for block in entries.blocks)
-        for entries in plan.rounds
+        sum(block.noise_multiplier**-2 for block in planned.blocks)
+        for planned in plan.rounds
     ]
-    return sum(prices) + n_retries * max(prices)
-
-
-def highest_price(plan: SimpleNamespace) -> float:
-    """What the run costs at most."""
-    return price(plan, plan.config.settings.max_retries)
+    is_honest = delta_at(plan.settings.epsilon, sum(prices)) <= plan.delta
+    require(is_honest, "the plan costs more than it declares", "BudgetError")
+    highest = sum(prices) + plan.settings.max_retries * max(prices)
+    is_allowed = delta_at(most_epsilon, highest) <= plan.delta
+    require(is_allowed, "the plan costs too much", "BudgetError")
+    return highest
 
 
 def delta_at(epsilon: float, price: float) -> float:
     """The delta of Gaussian noise for an epsilon."""
+
+    def normal(value: float) -> float:
+        return math.erfc(-value / math.sqrt(2)) / 2
+
     root = math.sqrt(price)
     above = normal(root / 2 - epsilon / root)
     return above - math.exp(epsilon) * normal(-root / 2 - epsilon / root)
-
-
-def normal(value: float) -> float:
-    """The normal distribution function."""
-    return math.erfc(-value / math.sqrt(2)) / 2
