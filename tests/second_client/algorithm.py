@@ -1,10 +1,10 @@
-"""FastLloyd: its statistic and its state, on a grid of 2^-16."""
-
-from __future__ import annotations
+"""FastLloyd: state, statistic and noise, all in grid steps of 2^-16."""
 
 import hashlib
 import json
 import math
+import secrets
+from fractions import Fraction
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,21 +13,12 @@ GRID = 2.0**16
 Arrays = dict[str, np.ndarray]
 
 
-def to_grid(values: np.ndarray) -> np.ndarray:
-    return np.rint(values * GRID) / GRID
-
-
-def as_words(values: np.ndarray) -> np.ndarray:
-    """Multiples of a grid step."""
-    return np.rint(values * GRID).astype("<i8")
-
-
 def state_digest(arrays: Arrays) -> bytes:
     names, sizes = sorted(arrays), []
     for name in names:
         sizes += [arrays[name].ndim, *arrays[name].shape]
     content = json.dumps([names, sizes]).encode() + b"\n"
-    content += b"".join(as_words(arrays[name]).tobytes() for name in names)
+    content += b"".join(arrays[name].astype("<i8").tobytes() for name in names)
     return hashlib.sha256(content).digest()
 
 
@@ -47,21 +38,18 @@ def start(plan: SimpleNamespace) -> Arrays:
     return {"centroids": centroids, "counts": np.zeros(plan.n_clusters)}
 
 
-def pack_spheres(
-    generator: np.random.Generator, radius: float, shape: tuple[int, int]
-) -> np.ndarray | None:
+def pack_spheres(generator, radius, shape):
     """Centres of spheres in the cube, or None where they are not found."""
     n_clusters, n_columns = shape
     if n_clusters > 1 and radius**2 > (1 - radius) ** 2 * n_columns:
         return None
-    centres: list[np.ndarray] = []
-    n_refused = 0
+    centres, n_refused = [], 0
     while True:
         cube = 2 * generator.random((64, n_columns)) - 1
-        for candidate in np.trunc(cube * (1 - radius) * GRID) / GRID:
+        for candidate in np.trunc(cube * (1 - radius) * GRID):
             distances = [np.linalg.norm(candidate - centre) for centre in centres]
             n_refused += 1
-            if min(distances, default=math.inf) >= 2 * radius:
+            if min(distances, default=math.inf) >= 2 * radius * GRID:
                 centres.append(candidate)
                 n_refused = 0
             if len(centres) == n_clusters:
@@ -70,57 +58,48 @@ def pack_spheres(
                 return None
 
 
-def statistic(
-    plan: SimpleNamespace, index: int, arrays: Arrays, rows: np.ndarray
-) -> np.ndarray:
-    """Sums of rows around their centroids, and counts, in grid steps."""
+def statistic(plan, index: int, arrays: Arrays, rows: np.ndarray) -> np.ndarray:
+    """Sums of rows around their centroids, and counts."""
     low, high = np.array(plan.settings.bounds)
-    steps = (np.clip(rows, low, high) - low) / ((high - low) / 2**17)
-    differences = (np.rint(steps - GRID) / GRID)[:, None] - arrays["centroids"]
+    clipped = np.clip(rows, low, high)
+    on_grid = np.rint((clipped - low) / ((high - low) / 2**17) - GRID)
+    differences = on_grid[:, None] - arrays["centroids"]
     distances = np.linalg.norm(differences, axis=2)
     members = np.eye(plan.n_clusters)[distances.argmin(axis=1)]
-    members *= distances <= plan.rounds[index - 1].radius
+    members *= distances <= plan.rounds[index - 1].radius * GRID
     sums = np.einsum("nk,nkd->kd", members, differences)
-    return as_words(np.append(sums, members.sum(axis=0)))
+    return np.append(sums, members.sum(axis=0) * GRID).astype("<i8")
 
 
-def step(
-    plan: SimpleNamespace, index: int, arrays: Arrays, words: np.ndarray
-) -> Arrays:
+def step(plan, index: int, arrays: Arrays, words: np.ndarray) -> Arrays:
     """The state after a noisy sum."""
-    radius = plan.rounds[index - 1].radius
+    radius = plan.rounds[index - 1].radius * GRID
     centroids = arrays["centroids"]
-    counts = words[centroids.size :] / GRID
-    sums = words[: centroids.size].reshape(centroids.shape) / GRID
+    sums = words[: centroids.size].reshape(centroids.shape)
+    counts = words[centroids.size :].astype(float)
     with np.errstate(all="ignore"):
-        moves = sums / counts[:, None]
+        moves = sums / counts[:, None] * GRID
     moves[~np.isfinite(moves).all(axis=1)] = 0
     lengths = np.linalg.norm(moves, axis=1)
     is_long = lengths > radius
     moves[is_long] *= radius * (1 - 2**-50) / lengths[is_long, None]
-    new = to_grid(abs((centroids + moves - 1) % 4 - 2) - 1)
-    deviation = centre_deviation(plan, index, new, new - centroids, counts)
-    return {"centroids": new, "counts": counts, "centre_deviation": deviation}
+    reflected = abs((centroids + moves - GRID) % (4 * GRID) - 2 * GRID) - GRID
+    state = {"centroids": np.rint(reflected), "counts": counts}
+    moves = state["centroids"] - centroids
+    return state | {"centre_deviation": centre_deviation(plan, index, moves, **state)}
 
 
-def centre_deviation(
-    plan: SimpleNamespace,
-    index: int,
-    centroids: np.ndarray,
-    moves: np.ndarray,
-    counts: np.ndarray,
-) -> np.ndarray:
+def centre_deviation(plan, index, moves, centroids, counts):
     """How far centroids may be from where they would be without noise."""
-    planned = plan.rounds[index - 1]
-    of_sums, of_counts = [deviation_of(plan, block) for block in planned.blocks]
-    noise = np.hypot(of_sums, of_counts * moves) / np.maximum(counts, 1)[:, None]
-    noise[counts < max(1, 2 * of_counts)] = 2
-    n_missing = max(0, plan.n_examples - counts.sum())
+    planned, n_examples, counts = plan.rounds[index - 1], plan.n_examples, counts / GRID
+    of_sums, of_counts = [noise_deviation(plan, block) for block in planned.blocks]
+    noise = np.hypot(of_sums * GRID, of_counts * moves) / np.maximum(counts, 1)[:, None]
+    noise[counts < max(1, 2 * of_counts)] = 2 * GRID
+    n_missing = max(0, n_examples - counts.sum())
     unsure = math.hypot(n_missing, of_counts * math.sqrt(plan.n_clusters) / 2)
-    bias = 1.5 * planned.radius * min(1, unsure / plan.n_examples)
+    bias = 1.5 * planned.radius * GRID * min(1, unsure / n_examples)
     coming = coming_moves(centroids, moves) if plan.n_clusters > 1 else 0
-    deviation = np.sqrt(noise**2 + bias**2 + coming**2)
-    return to_grid(np.clip(deviation, 1 / GRID, 2))
+    return np.rint(np.clip(np.sqrt(noise**2 + bias**2 + coming**2), 1, 2 * GRID))
 
 
 def coming_moves(centroids: np.ndarray, moves: np.ndarray) -> np.ndarray:
@@ -143,9 +122,47 @@ def n_sure(plan: SimpleNamespace, n_members: int) -> int:
     return n_members - max(1, plan.max_silent)
 
 
-def deviation_of(plan: SimpleNamespace, block: SimpleNamespace) -> float:
+def noise_deviation(plan: SimpleNamespace, block: SimpleNamespace) -> float:
     """The largest deviation of the noise in a released entry."""
     deviation = block.noise_multiplier * block.entry_bound
     if plan.settings.trust == "distributed":
         deviation *= math.sqrt(plan.n_clients / n_sure(plan, plan.n_clients))
     return deviation
+
+
+def noise_share(plan, pair: tuple[int, int], node: int, n_members: int) -> np.ndarray:
+    """A client's share of the noise."""
+    text = str((plan.seed, "client", node, *pair))
+    seed = hashlib.sha256(text.encode()).digest()[:8]
+    generator = np.random.default_rng(int.from_bytes(seed, "little"))
+    n_shares = n_sure(plan, n_members)
+    noise = []
+    for block in plan.rounds[pair[0] - 1].blocks:
+        deviation = block.noise_multiplier * block.entry_bound / math.sqrt(n_shares)
+        size = math.prod(block.shape)
+        if plan.settings.noise == "seeded":
+            noise += np.rint(generator.normal(0, deviation * GRID, size)).tolist()
+        else:
+            # Rounded up, so that no rounding leaves less noise than the plan's.
+            steps = math.ceil(deviation * GRID * (1 + 2**-40))
+            noise += [discrete_gaussian(steps) for _ in range(size)]
+    return np.array(noise, "<i8")
+
+
+def discrete_gaussian(deviation: float) -> int:
+    """An integer k within 91 deviations, P(k) as exp(-k^2 / (2 deviation^2))."""
+    reach = math.ceil(91 * deviation)
+    while True:
+        value = secrets.randbelow(2 * reach + 1) - reach
+        if survives(value**2 / (2 * Fraction(deviation) ** 2)):
+            return value
+
+
+def survives(exponent: Fraction) -> bool:
+    """True with probability exp(-exponent), exactly."""
+    if exponent > 1:
+        return survives(Fraction(1)) and survives(exponent - 1)
+    n_drawn = 1
+    while secrets.randbelow(exponent.denominator * n_drawn) < exponent.numerator:
+        n_drawn += 1
+    return n_drawn % 2 == 1

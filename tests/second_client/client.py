@@ -1,12 +1,10 @@
 """A client of the protocol: what it answers, and in which state."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,30 +12,57 @@ import numpy as np
 from cryptography.exceptions import InvalidTag
 
 from second_client import algorithm, crypto, wire
-from second_client.ledger import NOTHING, Ledger
-from second_client.noise import own_noise
 from second_client.plan import fewest_members, highest_price, read_plan
 from second_client.wire import Fields, Refusal, require
 
+Pair = tuple[int, int]
 Reply = tuple[Fields, np.ndarray | None]
 MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+NOTHING = (1, -1)
+"""The pair before the first attempt of the first round."""
+
+
+class Ledger:
+    """A file with one line of JSON for each vector that left."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.path.touch()
+
+    def entries(self) -> list[Fields]:
+        return [json.loads(line) for line in self.path.read_text().splitlines()]
+
+    def pairs(self, run: int) -> set[Pair]:
+        entries = [entry for entry in self.entries() if entry["run"] == run]
+        return {(entry["round"], entry["attempt"]) for entry in entries}
+
+    def newest(self, run: int) -> Pair:
+        """The last pair, which tells all: later pairs are greater."""
+        return max(self.pairs(run), default=NOTHING)
+
+    def charge(self, **entry: Any) -> None:
+        with self.path.open("a") as file:
+            file.write(json.dumps(entry) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
 
 
 @dataclass(frozen=True)
 class State:
-    """Everything that changes from request to request."""
+    """What changes from request to request; from members on, of one attempt."""
 
     private_key: bytes
     arrays: algorithm.Arrays
-    pair: tuple[int, int] = NOTHING
+    tag_key: bytes = b""
+    pair: Pair = NOTHING
     members: dict[int, bytes] = field(default_factory=dict)
     roster: bytes = b""
     transcript: bytes = b""
     order: list[int] = field(default_factory=list)
-    pair_keys: dict[int, bytes] = field(default_factory=dict)
     authors: list[int] = field(default_factory=list)
+    pair_keys: dict[int, bytes] = field(default_factory=dict)
     group_keys: dict[int, bytes] = field(default_factory=dict)
-    tag_key: bytes = b""
+    boxes: dict[int, bytes] = field(default_factory=dict)
 
     def stream(self, secret: bytes, purpose: str, *scope: int) -> np.ndarray:
         """Words that hide the vector of this pair."""
@@ -51,21 +76,14 @@ class SecondClient:
 
     min_clients = 3
     most_epsilon = 50.0
+    plan: SimpleNamespace | None = None
+    state: State | None = None
+    is_finished = False
+    centroids: np.ndarray | None = None
 
-    def __init__(
-        self,
-        run: int,
-        node: int,
-        rows: np.ndarray,
-        ledger: Ledger,
-        entropy: Callable[[int], bytes] = os.urandom,
-    ) -> None:
+    def __init__(self, run, node, rows, ledger, entropy=os.urandom) -> None:
         self.run, self.node, self.rows = run, node, rows
         self.ledger, self.entropy = ledger, entropy
-        self.plan: SimpleNamespace | None = None
-        self.state: State | None = None
-        self.is_finished = False
-        self.centroids: np.ndarray | None = None
 
     def answer(self, fields: Fields, vector: np.ndarray | None, age: float) -> Reply:
         """A reply's fields and vector."""
@@ -79,19 +97,22 @@ class SecondClient:
             status, code, sentence = "failed", "BudgetError", "the ledger is closed"
         return written(status=status, code=code, sentence=sentence), None
 
-    def _answer(self, fields: Fields, vector: np.ndarray | None, age: float) -> Reply:
+    def _answer(self, fields, vector, age) -> Reply:
         header = wire.read_json(fields["header"], 10_000)
-        run, wait = header.get("run", self.run), fields.get("wait", 1e9)
+        stage, run, wait = (
+            header["stage"],
+            header.get("run", self.run),
+            fields.get("wait", 1e9),
+        )
         require(type(run) is int and run == self.run, "another run")
         is_time = type(wait) in (int, float) and 0 < wait < np.inf
         require(is_time, "the waiting time is no time")
-        stage = header["stage"]
         is_late = age > max(10, wait) and stage not in ("finish", "stop")
         require(not is_late, "the request comes too late")
         if stage == "keys":
             return self._keys(header, fields)
         if stage == "stop":
-            self._end()
+            self.state, self.is_finished = None, True
             return written(status="ok"), None
         require(self.state is not None, "no run goes on")
         if stage == "finish":
@@ -99,119 +120,110 @@ class SecondClient:
         require(stage == "sum", "an unknown stage")
         return self._sum(header, fields, vector)
 
-    def _end(self) -> None:
-        self.state, self.is_finished = None, True
-
-    def _keys(self, header: Fields, fields: Fields) -> Reply:
+    def _keys(self, header, fields) -> Reply:
         require(self.state is None and not self.is_finished, "a plan was agreed on")
         versions = [header.get("protocol"), header.get("plan_format")]
         require(json.dumps(versions) == "[2, 7]", "another version", "VersionError")
         blob, n_features = wire.read_blob(fields, "plan"), self.rows.shape[1]
         plan = read_plan(blob, self.run, n_features)
-        self.price = highest_price(plan, self.most_epsilon)
+        price = highest_price(plan, self.most_epsilon)
         is_new = self.ledger.newest(self.run) == NOTHING
         require(is_new, "the run was begun before", "BudgetError")
         state = State(self.entropy(32), algorithm.start(plan))
-        self.plan, self.state = plan, state
+        self.plan, self.price, self.state = plan, price, state
         self.plan_digest = hashlib.sha256(blob).digest()
-        entries = {"protocol": 2, "plan_format": 7, "package": header.get("package")}
-        reply = written(status="ok", **entries, n_features=n_features)
-        reply["public_key"] = crypto.public_key(state.private_key)
-        return reply | {"plan_digest": self.plan_digest}, None
+        reply = {"status": "ok", "protocol": 2, "plan_format": 7}
+        reply |= {"package": header.get("package"), "n_features": n_features}
+        public = crypto.public_key(state.private_key)
+        blobs = {"public_key": public, "plan_digest": self.plan_digest}
+        return written(**reply) | blobs, None
 
-    def _sum(self, header: Fields, fields: Fields, vector: np.ndarray | None) -> Reply:
-        index = wire.read_integer(header, "round")
-        attempt = wire.read_integer(header, "attempt")
-        require(attempt <= self.plan.settings.max_retries, "too many attempts")
-        require(not fields.keys() & {"plan", "state"}, "a plan or state in a sum")
-        boxes: dict[int, bytes] = {}
+    def _sum(self, header, fields, vector) -> Reply:
+        pair = wire.read_pair(header)
+        require(pair[1] <= self.plan.settings.max_retries, "too many attempts")
+        require(not {"plan", "state"} & fields.keys(), "a plan or a state in a sum")
         if vector is None:
-            require("release_round" not in header, "no release")
-            state, boxes = self._after_roster(index, attempt, fields)
+            is_bare = "release_round" not in header and "boxes" not in fields
+            require(is_bare, "boxes and a round without a release")
+            state = self._after_roster(pair, fields)
         else:
             require("roster" not in fields, "a release and a roster")
             state = self._after_release(header, fields, vector)
-            following = (state.pair[0] + 1, state.pair[1])
-            require((index, attempt) == following, "out of order")
-            state = replace(state, pair=following)
+            index, attempt = state.pair
+            require(pair == (index + 1, attempt), "out of order")
+            require(pair[0] <= len(self.plan.rounds), "not a planned round")
+            state = replace(state, pair=pair, boxes={})
         is_newest = self.ledger.newest(self.run) == self.state.pair
         require(is_newest, "not the state that the ledger tells of", "BudgetError")
         words = self._masked(state)
-        reply = written(status="ok", round=index, attempt=attempt)
-        reply["tag"] = self._tag(state, *state.pair)
-        if boxes:
-            reply["boxes"] = wire.write_boxes(boxes)
-        pair = {"round": index, "attempt": attempt}
-        self.ledger.charge(run=self.run, **pair, price=self.price)
+        position = {"round": pair[0], "attempt": pair[1]}
+        reply = written(status="ok", **position)
+        reply["tag"] = self._tag(state, *pair)
+        if state.boxes:
+            reply["boxes"] = wire.write_boxes(state.boxes)
+        self.ledger.charge(run=self.run, **position, price=self.price)
         self.state = state
         return reply, words
 
-    def _finish(self, header: Fields, fields: Fields, vector: np.ndarray) -> Reply:
+    def _finish(self, header, fields, vector) -> Reply:
         state = self._after_release(header, fields, vector)
         last, attempt = state.pair
         require(last == len(self.plan.rounds), "not the last round")
         low, high = np.array(self.plan.settings.bounds)
-        self.centroids = low + (high - low) * (state.arrays["centroids"] + 1) / 2
-        self._end()
-        tag = self._tag(state, last + 1, attempt)
-        return written(status="ok") | {"tag": tag}, None
+        shares = (state.arrays["centroids"] / algorithm.GRID + 1) / 2
+        self.centroids = low + (high - low) * shares
+        self.state, self.is_finished = None, True
+        return written(status="ok") | {"tag": self._tag(state, last + 1, attempt)}, None
 
-    # -- from state to state -----------------------------------------------------------
-
-    def _after_roster(
-        self, index: int, attempt: int, fields: Fields
-    ) -> tuple[State, dict[int, bytes]]:
-        """A new attempt, and the boxes of its group key."""
-        last_index, last_attempt = self.state.pair
-        require(index == last_index and attempt > last_attempt, "out of order")
-        require("boxes" not in fields, "boxes of no attempt")
+    def _after_roster(self, pair: Pair, fields: Fields) -> State:
+        """The state of a new attempt."""
+        index, attempt = self.state.pair
+        require(pair[0] == index and pair[1] > attempt, "out of order")
         blob = wire.read_blob(fields, "roster")
-        members = wire.read_ascending(blob, 32)
-        credentials = wire.read_blob(fields, "credentials")
-        n_credentials = len(wire.read_ascending(credentials, 128))
-        require(n_credentials <= len(members), "more credentials than members")
+        members = wire.read_table(blob, 32)
+        credentials = wire.read_table(wire.read_blob(fields, "credentials"), 128)
+        require(len(credentials) <= len(members), "more credentials than members")
         self._check_members(members)
-        roster = crypto.digest("roster", attempt, blob)
+        roster = crypto.digest("roster", pair[1], blob)
         order = crypto.hashed_order(roster, members)
         is_blind = self.plan.settings.trust == "oblivious"
-        state = State(
-            self.state.private_key,
-            self.state.arrays,
-            (index, attempt),
-            members,
-            roster,
-            crypto.digest("transcript", self.plan_digest, roster),
-            order,
-            self._pair_keys(members),
-            order[: self.plan.max_silent + 2] if is_blind else [],
-            {},
-            self.state.tag_key,
+        state = replace(
+            self.state,
+            pair=pair,
+            members=members,
+            roster=roster,
+            transcript=crypto.digest("transcript", self.plan_digest, roster),
+            order=order,
+            authors=order[: self.plan.max_silent + 2] if is_blind else [],
+            pair_keys=self._pair_keys(members),
+            group_keys={},
         )
         if self.node not in state.authors:
-            return state if is_blind else self._with_group_keys(state, {}), {}
+            return state if is_blind else self._with_group_keys(state, {})
         group_key, boxes = self.entropy(32), {}
         for peer, key in state.pair_keys.items():
             context = self._context(state, self.node, peer)
             boxes[peer] = crypto.seal(key, group_key, context, self.entropy(12))
-        return replace(state, group_keys={self.node: group_key}), boxes
+        return replace(state, group_keys={self.node: group_key}, boxes=boxes)
 
     def _check_members(self, members: dict[int, bytes]) -> None:
-        own = crypto.public_key(self.state.private_key)
+        public = crypto.public_key(self.state.private_key)
         fewest = max(self.min_clients, fewest_members(self.plan))
         is_planned = fewest <= len(members) <= self.plan.n_clients
         require(is_planned, "too few or too many members", "CohortError")
-        require(members.get(self.node) == own, "not this node's key", "CohortError")
+        require(members.get(self.node) == public, "not this node's key", "CohortError")
         n_keys = len(set(members.values()))
         require(n_keys == len(members), "a key twice", "CohortError")
         before = self.state.members.items()
         require(not before or members.items() < before, "not fewer", "CohortError")
 
     def _pair_keys(self, members: dict[int, bytes]) -> dict[int, bytes]:
+        others = members.items() - {(self.node, members[self.node])}
+        scope = (self.run, self.node)
         private = self.state.private_key
         return {
-            peer: crypto.pair_key(private, public, self.run, self.node, peer)
-            for peer, public in members.items()
-            if peer != self.node
+            peer: crypto.pair_key(private, public, *scope, peer)
+            for peer, public in sorted(others)
         }
 
     def _context(self, state: State, author: int, reader: int) -> bytes:
@@ -225,13 +237,10 @@ class SecondClient:
         tag_key = crypto.derive(secret, "tag", self.run, state.roster)
         return replace(state, group_keys=keys, tag_key=tag_key)
 
-    def _after_release(
-        self, header: Fields, fields: Fields, vector: np.ndarray
-    ) -> State:
+    def _after_release(self, header, fields, vector) -> State:
         """The state with boxes opened and a sum read."""
         state = self.state
-        names = ("release_round", "release_attempt")
-        released = tuple(wire.read_integer(header, name) for name in names)
+        released = wire.read_pair(header, "release_")
         require(released == state.pair, "another release")
         boxes = wire.read_boxes(wire.read_blob(fields, "boxes"))
         due = set(state.authors) - set(state.group_keys)
@@ -242,10 +251,10 @@ class SecondClient:
                 context = self._context(state, author, self.node)
                 opened[author] = crypto.unseal(state.pair_keys[author], box, context)
             state = self._with_group_keys(state, opened)
-        words = vector
         for author, key in state.group_keys.items():
-            words = words - state.stream(key, "blind", self.run, author)
-        arrays = algorithm.step(self.plan, released[0], state.arrays, words.view("<i8"))
+            vector = vector - state.stream(key, "blind", self.run, author)
+        words = vector.view("<i8")
+        arrays = algorithm.step(self.plan, released[0], state.arrays, words)
         return replace(state, arrays=arrays)
 
     def _masked(self, state: State) -> np.ndarray:
@@ -253,7 +262,7 @@ class SecondClient:
         plan, pair = self.plan, state.pair
         words = algorithm.statistic(plan, pair[0], state.arrays, self.rows)
         if plan.settings.trust == "distributed":
-            words += own_noise(plan, *pair, self.node, len(state.members))
+            words += algorithm.noise_share(plan, pair, self.node, len(state.members))
         words = words.view("<u8")
         for peer in crypto.neighbours(state.order, self.node, plan.max_silent):
             mask = state.stream(state.pair_keys[peer], "mask")
@@ -264,12 +273,10 @@ class SecondClient:
         return words
 
     def _tag(self, state: State, index: int, attempt: int) -> bytes:
-        if not state.tag_key:
-            return b""
-        of_state = algorithm.state_digest(state.arrays)
-        return crypto.tag(state.tag_key, self.run, index, attempt, of_state)
+        digest = algorithm.state_digest(state.arrays)
+        scope = (self.run, index, attempt, digest)
+        return crypto.tag(state.tag_key, *scope) if state.tag_key else b""
 
 
 def written(**header: Any) -> Fields:
-    """A reply's fields."""
     return {"header": json.dumps(header)}

@@ -1,7 +1,5 @@
 """Keys, streams, boxes and digests."""
 
-from __future__ import annotations
-
 import hmac
 from collections.abc import Iterable
 from hashlib import sha256
@@ -78,11 +76,9 @@ def unseal(key: bytes, box: bytes, context: bytes) -> bytes:
 
 def hashed_order(roster_digest: bytes, nodes: Iterable[int]) -> list[int]:
     """Nodes in an order that nobody chooses."""
-    ranks = {
-        sha256(roster_digest + node.to_bytes(8, "little")).digest(): node
-        for node in nodes
-    }
-    return [ranks[rank] for rank in sorted(ranks)]
+    ids = [node.to_bytes(8, "little") for node in nodes]
+    ids.sort(key=lambda node: sha256(roster_digest + node).digest())
+    return [int.from_bytes(node, "little") for node in ids]
 
 
 def neighbours(order: list[int], node: int, max_silent: int) -> set[int]:

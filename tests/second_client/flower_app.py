@@ -1,7 +1,5 @@
 """The second client in Flower: its records, and nothing else of Flower."""
 
-from __future__ import annotations
-
 import time
 
 import numpy as np

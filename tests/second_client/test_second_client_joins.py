@@ -23,10 +23,9 @@ from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.node.settings import NodeSettings
-from second_client.client import SecondClient
+from second_client.algorithm import discrete_gaussian
+from second_client.client import Ledger, SecondClient
 from second_client.flower_app import SecondApp, read_content
-from second_client.ledger import Ledger
-from second_client.noise import discrete_gaussian
 
 SIZES = (90, 70, 60, 50, 30)
 NODES = (2, 3, 4, 5, 6)

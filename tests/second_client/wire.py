@@ -1,7 +1,5 @@
 """What travels: JSON, tables, boxes and refusals."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -22,7 +20,6 @@ def require(condition: Any, sentence: str, code: str = "ProtocolError") -> None:
 
 
 def unique(pairs: list[tuple[str, Any]]) -> Fields:
-    """An object in which no name stands twice."""
     require(len(pairs) == len(dict(pairs)), "a name stands twice")
     return dict(pairs)
 
@@ -36,11 +33,12 @@ def read_json(text: Any, longest: int) -> Fields:
     return entries
 
 
-def read_integer(header: Fields, name: str) -> int:
-    """A round or an attempt."""
-    value = header[name]
-    require(type(value) is int and 0 <= value <= 2**31, f"{name} is out of range")
-    return value
+def read_pair(header: Fields, prefix: str = "") -> tuple[int, int]:
+    """A round and an attempt."""
+    pair = header[prefix + "round"], header[prefix + "attempt"]
+    for value in pair:
+        require(type(value) is int and 0 <= value <= 2**31, "no round or attempt")
+    return pair
 
 
 def read_blob(fields: Fields, name: str) -> bytes:
@@ -55,29 +53,22 @@ def read_table(blob: bytes, width: int) -> dict[int, bytes]:
     """Entries of one width by node id."""
     starts = range(0, len(blob), 8 + width)
     rows = [blob[start : start + 8 + width] for start in starts]
-    table = {int.from_bytes(row[:8], "little"): row[8:] for row in rows}
+    ids = [int.from_bytes(row[:8], "little") for row in rows]
     require(len(blob) % (8 + width) == 0, "a table is cut off")
-    require(len(table) == len(rows), "a node stands twice")
-    return table
-
-
-def read_ascending(blob: bytes, width: int) -> dict[int, bytes]:
-    """A table in the order of node ids."""
-    table = read_table(blob, width)
-    require(list(table) == sorted(table), "node ids do not ascend")
-    return table
+    require(ids == sorted(set(ids)), "node ids do not ascend")
+    return {node: row[8:] for node, row in zip(ids, rows, strict=True)}
 
 
 def read_boxes(blob: bytes) -> dict[int, bytes]:
     """Boxes by node id: each of a nonce, a group key and an AES-GCM tag."""
     table = read_table(blob, 64)
-    has_lengths = all(entry[:4] == BOX_LENGTH for entry in table.values())
-    require(has_lengths, "a box is of another length")
+    for entry in table.values():
+        require(entry[:4] == BOX_LENGTH, "a box of another length")
     return {node: entry[4:] for node, entry in table.items()}
 
 
 def write_boxes(boxes: dict[int, bytes]) -> bytes:
-    """Boxes end to end."""
-    ids = [node.to_bytes(8, "little") for node in boxes]
-    rows = zip(ids, boxes.values(), strict=True)
-    return b"".join(node + BOX_LENGTH + box for node, box in rows)
+    entries = []
+    for node, box in boxes.items():
+        entries += [node.to_bytes(8, "little"), BOX_LENGTH, box]
+    return b"".join(entries)
