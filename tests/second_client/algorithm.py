@@ -5,7 +5,6 @@ import json
 import math
 import secrets
 from fractions import Fraction
-from types import SimpleNamespace
 
 import numpy as np
 
@@ -13,7 +12,7 @@ GRID = 2.0**16
 Arrays = dict[str, np.ndarray]
 
 
-def state_digest(arrays: Arrays) -> bytes:
+def state_digest(arrays):
     names, sizes = sorted(arrays), []
     for name in names:
         sizes += [arrays[name].ndim, *arrays[name].shape]
@@ -22,7 +21,7 @@ def state_digest(arrays: Arrays) -> bytes:
     return hashlib.sha256(content).digest()
 
 
-def start(plan: SimpleNamespace) -> Arrays:
+def start(plan):
     """The first centroids, and counts of zero."""
     shape = (plan.n_clusters, plan.n_features)
     generator = np.random.default_rng(plan.seed)
@@ -58,7 +57,7 @@ def pack_spheres(generator, radius, shape):
                 return None
 
 
-def statistic(plan, index: int, arrays: Arrays, rows: np.ndarray) -> np.ndarray:
+def statistic(plan, index, arrays, rows):
     """Sums of rows around their centroids, and counts."""
     low, high = np.array(plan.settings.bounds)
     clipped = np.clip(rows, low, high)
@@ -71,7 +70,7 @@ def statistic(plan, index: int, arrays: Arrays, rows: np.ndarray) -> np.ndarray:
     return np.append(sums, members.sum(axis=0) * GRID).astype("<i8")
 
 
-def step(plan, index: int, arrays: Arrays, words: np.ndarray) -> Arrays:
+def step(plan, index, arrays, words):
     """The state after a noisy sum."""
     radius = plan.rounds[index - 1].radius * GRID
     centroids = arrays["centroids"]
@@ -102,7 +101,7 @@ def centre_deviation(plan, index, moves, centroids, counts):
     return np.rint(np.clip(np.sqrt(noise**2 + bias**2 + coming**2), 1, 2 * GRID))
 
 
-def coming_moves(centroids: np.ndarray, moves: np.ndarray) -> np.ndarray:
+def coming_moves(centroids, moves):
     """How far the next steps may carry the centroids."""
     away = centroids - centroids[:, None]
     distances = np.linalg.norm(away, axis=2)
@@ -117,12 +116,12 @@ def coming_moves(centroids: np.ndarray, moves: np.ndarray) -> np.ndarray:
     return np.hypot(drift, typical[:, None])
 
 
-def n_sure(plan: SimpleNamespace, n_members: int) -> int:
+def n_sure(plan, n_members):
     """Members whose noise is in a sum whoever falls silent."""
     return n_members - max(1, plan.max_silent)
 
 
-def noise_deviation(plan: SimpleNamespace, block: SimpleNamespace) -> float:
+def noise_deviation(plan, block):
     """The largest deviation of the noise in a released entry."""
     deviation = block.noise_multiplier * block.entry_bound
     if plan.settings.trust == "distributed":
@@ -130,7 +129,7 @@ def noise_deviation(plan: SimpleNamespace, block: SimpleNamespace) -> float:
     return deviation
 
 
-def noise_share(plan, pair: tuple[int, int], node: int, n_members: int) -> np.ndarray:
+def noise_share(plan, pair, node, n_members):
     """A client's share of the noise."""
     text = str((plan.seed, "client", node, *pair))
     seed = hashlib.sha256(text.encode()).digest()[:8]
@@ -149,7 +148,7 @@ def noise_share(plan, pair: tuple[int, int], node: int, n_members: int) -> np.nd
     return np.array(noise, "<i8")
 
 
-def discrete_gaussian(deviation: float) -> int:
+def discrete_gaussian(deviation):
     """An integer k within 91 deviations, P(k) as exp(-k^2 / (2 deviation^2))."""
     reach = math.ceil(91 * deviation)
     while True:
@@ -158,7 +157,7 @@ def discrete_gaussian(deviation: float) -> int:
             return value
 
 
-def survives(exponent: Fraction) -> bool:
+def survives(exponent):
     """True with probability exp(-exponent), exactly."""
     if exponent > 1:
         return survives(Fraction(1)) and survives(exponent - 1)

@@ -4,19 +4,15 @@ import hashlib
 import json
 import os
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
 
 from second_client import algorithm, crypto, wire
 from second_client.plan import fewest_members, highest_price, read_plan
-from second_client.wire import Fields, Refusal, require
+from second_client.wire import Refusal, require
 
 Pair = tuple[int, int]
-Reply = tuple[Fields, np.ndarray | None]
 MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 NOTHING = (1, -1)
 """The pair before the first attempt of the first round."""
@@ -25,22 +21,22 @@ NOTHING = (1, -1)
 class Ledger:
     """A file with one line of JSON for each vector that left."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path):
         self.path = path
         self.path.touch()
 
-    def entries(self) -> list[Fields]:
+    def entries(self):
         return [json.loads(line) for line in self.path.read_text().splitlines()]
 
-    def pairs(self, run: int) -> set[Pair]:
+    def pairs(self, run):
         entries = [entry for entry in self.entries() if entry["run"] == run]
         return {(entry["round"], entry["attempt"]) for entry in entries}
 
-    def newest(self, run: int) -> Pair:
+    def newest(self, run):
         """The last pair, which tells all: later pairs are greater."""
         return max(self.pairs(run), default=NOTHING)
 
-    def charge(self, **entry: Any) -> None:
+    def charge(self, **entry):
         with self.path.open("a") as file:
             file.write(json.dumps(entry) + "\n")
             file.flush()
@@ -64,11 +60,14 @@ class State:
     group_keys: dict[int, bytes] = field(default_factory=dict)
     boxes: dict[int, bytes] = field(default_factory=dict)
 
-    def stream(self, secret: bytes, purpose: str, *scope: int) -> np.ndarray:
+    @property
+    def n_words(self):
+        return self.arrays["centroids"].size + self.arrays["counts"].size
+
+    def stream(self, secret, purpose, *scope):
         """Words that hide the vector of this pair."""
         key = crypto.derive(secret, purpose, *scope, self.transcript)
-        length = self.arrays["centroids"].size + self.arrays["counts"].size
-        return crypto.stream(key, *self.pair, length)
+        return crypto.stream(key, *self.pair, self.n_words)
 
 
 class SecondClient:
@@ -76,16 +75,14 @@ class SecondClient:
 
     min_clients = 3
     most_epsilon = 50.0
-    plan: SimpleNamespace | None = None
-    state: State | None = None
-    is_finished = False
-    centroids: np.ndarray | None = None
 
-    def __init__(self, run, node, rows, ledger, entropy=os.urandom) -> None:
+    def __init__(self, run, node, rows, ledger, entropy=os.urandom):
         self.run, self.node, self.rows = run, node, rows
         self.ledger, self.entropy = ledger, entropy
+        self.plan = self.state = self.centroids = None
+        self.is_finished = False
 
-    def answer(self, fields: Fields, vector: np.ndarray | None, age: float) -> Reply:
+    def answer(self, fields, vector, age):
         """A reply's fields and vector."""
         try:
             return self._answer(fields, vector, age)
@@ -97,16 +94,14 @@ class SecondClient:
             status, code, sentence = "failed", "BudgetError", "the ledger is closed"
         return written(status=status, code=code, sentence=sentence), None
 
-    def _answer(self, fields, vector, age) -> Reply:
+    def _answer(self, fields, vector, age):
         header = wire.read_json(fields["header"], 10_000)
-        stage, run, wait = (
-            header["stage"],
-            header.get("run", self.run),
-            fields.get("wait", 1e9),
-        )
+        run = header.get("run", self.run)
         require(type(run) is int and run == self.run, "another run")
+        wait = fields.get("wait", 1e9)
         is_time = type(wait) in (int, float) and 0 < wait < np.inf
         require(is_time, "the waiting time is no time")
+        stage = header["stage"]
         is_late = age > max(10, wait) and stage not in ("finish", "stop")
         require(not is_late, "the request comes too late")
         if stage == "keys":
@@ -120,7 +115,7 @@ class SecondClient:
         require(stage == "sum", "an unknown stage")
         return self._sum(header, fields, vector)
 
-    def _keys(self, header, fields) -> Reply:
+    def _keys(self, header, fields):
         require(self.state is None and not self.is_finished, "a plan was agreed on")
         versions = [header.get("protocol"), header.get("plan_format")]
         require(json.dumps(versions) == "[2, 7]", "another version", "VersionError")
@@ -138,7 +133,7 @@ class SecondClient:
         blobs = {"public_key": public, "plan_digest": self.plan_digest}
         return written(**reply) | blobs, None
 
-    def _sum(self, header, fields, vector) -> Reply:
+    def _sum(self, header, fields, vector):
         pair = wire.read_pair(header)
         require(pair[1] <= self.plan.settings.max_retries, "too many attempts")
         require(not {"plan", "state"} & fields.keys(), "a plan or a state in a sum")
@@ -151,7 +146,7 @@ class SecondClient:
             state = self._after_release(header, fields, vector)
             index, attempt = state.pair
             require(pair == (index + 1, attempt), "out of order")
-            require(pair[0] <= len(self.plan.rounds), "not a planned round")
+            require(index < len(self.plan.rounds), "not a planned round")
             state = replace(state, pair=pair, boxes={})
         is_newest = self.ledger.newest(self.run) == self.state.pair
         require(is_newest, "not the state that the ledger tells of", "BudgetError")
@@ -165,7 +160,7 @@ class SecondClient:
         self.state = state
         return reply, words
 
-    def _finish(self, header, fields, vector) -> Reply:
+    def _finish(self, header, fields, vector):
         state = self._after_release(header, fields, vector)
         last, attempt = state.pair
         require(last == len(self.plan.rounds), "not the last round")
@@ -175,7 +170,7 @@ class SecondClient:
         self.state, self.is_finished = None, True
         return written(status="ok") | {"tag": self._tag(state, last + 1, attempt)}, None
 
-    def _after_roster(self, pair: Pair, fields: Fields) -> State:
+    def _after_roster(self, pair, fields):
         """The state of a new attempt."""
         index, attempt = self.state.pair
         require(pair[0] == index and pair[1] > attempt, "out of order")
@@ -197,6 +192,7 @@ class SecondClient:
             authors=order[: self.plan.max_silent + 2] if is_blind else [],
             pair_keys=self._pair_keys(members),
             group_keys={},
+            boxes={},
         )
         if self.node not in state.authors:
             return state if is_blind else self._with_group_keys(state, {})
@@ -206,7 +202,7 @@ class SecondClient:
             boxes[peer] = crypto.seal(key, group_key, context, self.entropy(12))
         return replace(state, group_keys={self.node: group_key}, boxes=boxes)
 
-    def _check_members(self, members: dict[int, bytes]) -> None:
+    def _check_members(self, members):
         public = crypto.public_key(self.state.private_key)
         fewest = max(self.min_clients, fewest_members(self.plan))
         is_planned = fewest <= len(members) <= self.plan.n_clients
@@ -217,39 +213,39 @@ class SecondClient:
         before = self.state.members.items()
         require(not before or members.items() < before, "not fewer", "CohortError")
 
-    def _pair_keys(self, members: dict[int, bytes]) -> dict[int, bytes]:
-        others = members.items() - {(self.node, members[self.node])}
-        scope = (self.run, self.node)
-        private = self.state.private_key
-        return {
-            peer: crypto.pair_key(private, public, *scope, peer)
-            for peer, public in sorted(others)
-        }
+    def _pair_keys(self, members):
+        keys = {}
+        for peer, public in members.items():
+            if peer != self.node:
+                pair = (self.state.private_key, public)
+                keys[peer] = crypto.pair_key(*pair, self.run, self.node, peer)
+        return keys
 
-    def _context(self, state: State, author: int, reader: int) -> bytes:
+    def _context(self, state, author, reader):
         scope = (self.run, state.pair[1], author, reader)
         return crypto.digest("box", *scope, state.roster)
 
-    def _with_group_keys(self, state: State, opened: dict[int, bytes]) -> State:
+    def _with_group_keys(self, state, opened):
         keys = state.group_keys | opened
         secret = b"".join(keys[author] for author in sorted(keys))
         secret = secret or self.plan_digest
         tag_key = crypto.derive(secret, "tag", self.run, state.roster)
         return replace(state, group_keys=keys, tag_key=tag_key)
 
-    def _after_release(self, header, fields, vector) -> State:
+    def _after_release(self, header, fields, vector):
         """The state with boxes opened and a sum read."""
         state = self.state
         released = wire.read_pair(header, "release_")
         require(released == state.pair, "another release")
+        require(len(vector) == state.n_words, "a release of another length")
         boxes = wire.read_boxes(wire.read_blob(fields, "boxes"))
         due = set(state.authors) - set(state.group_keys)
         require(set(boxes) == due, "not the boxes that are due")
-        if due:
-            opened = {}
-            for author, box in boxes.items():
-                context = self._context(state, author, self.node)
-                opened[author] = crypto.unseal(state.pair_keys[author], box, context)
+        opened = {}
+        for author, box in boxes.items():
+            context = self._context(state, author, self.node)
+            opened[author] = crypto.unseal(state.pair_keys[author], box, context)
+        if opened:
             state = self._with_group_keys(state, opened)
         for author, key in state.group_keys.items():
             vector = vector - state.stream(key, "blind", self.run, author)
@@ -257,7 +253,7 @@ class SecondClient:
         arrays = algorithm.step(self.plan, released[0], state.arrays, words)
         return replace(state, arrays=arrays)
 
-    def _masked(self, state: State) -> np.ndarray:
+    def _masked(self, state):
         """The own statistic under noise and masks."""
         plan, pair = self.plan, state.pair
         words = algorithm.statistic(plan, pair[0], state.arrays, self.rows)
@@ -272,11 +268,11 @@ class SecondClient:
             words = words + state.stream(key, "blind", self.run, self.node)
         return words
 
-    def _tag(self, state: State, index: int, attempt: int) -> bytes:
+    def _tag(self, state, index, attempt):
         digest = algorithm.state_digest(state.arrays)
         scope = (self.run, index, attempt, digest)
         return crypto.tag(state.tag_key, *scope) if state.tag_key else b""
 
 
-def written(**header: Any) -> Fields:
+def written(**header):
     return {"header": json.dumps(header)}

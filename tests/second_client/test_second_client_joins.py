@@ -102,13 +102,13 @@ def shape_of(reply: Message) -> tuple[str, Any]:
     return stage, (tuple(sizes), tuple(entries), words, reply.metadata.message_type)
 
 
-def drop_in_round_two(run: Run, node: int) -> None:
-    """Lose one node's second vector."""
+def drop_in_round(run: Run, index: int, node: int) -> None:
+    """Lose one node's first vector of a round."""
 
     def on_reply(reply: Message) -> list[Message]:
         fields, vector = read_content(reply.content)
-        is_second = json.loads(fields["header"]).get("round") == 2
-        is_lost = reply.metadata.src_node_id == node and is_second
+        is_of_round = json.loads(fields["header"]).get("round") == index
+        is_lost = reply.metadata.src_node_id == node and is_of_round
         return [] if is_lost and vector is not None else [reply]
 
     run.faults.on_reply = on_reply
@@ -136,15 +136,17 @@ def test_it_masks_with_its_neighbours_in_a_large_cohort(tmp_path: Path) -> None:
     assert set(run.results()) == set(Run(None, **options).play().results())
 
 
-def test_it_stays_in_a_run_that_somebody_leaves(tmp_path: Path) -> None:
+@pytest.mark.parametrize("index", [1, 2])
+def test_it_stays_in_a_run_that_somebody_leaves(index: int, tmp_path: Path) -> None:
     results = []
     for second in (None, tmp_path):
         run = Run(second)
-        drop_in_round_two(run, 6)
+        drop_in_round(run, index, 6)
         run.play()
         results += run.results()
         if run.second is not None:
-            pairs = {(1, 0), (2, 0), (2, 1), (3, 1)}
+            before = {(1, 0), (index, 0)}
+            pairs = before | {(later, 1) for later in range(index, 4)}
             assert run.second.ledger.pairs(RUN_ID) == pairs
     assert len(results) == 8
     assert len(set(results)) == 1
