@@ -97,7 +97,7 @@ def centre_deviation(plan, index, moves, centroids, counts):
     n_missing = max(0, n_examples - counts.sum())
     unsure = math.hypot(n_missing, of_counts * math.sqrt(plan.n_clusters) / 2)
     bias = 1.5 * planned.radius * GRID * min(1, unsure / n_examples)
-    coming = coming_moves(centroids, moves) if plan.n_clusters > 1 else 0
+    coming = coming_moves(centroids, moves)
     return np.rint(np.clip(np.sqrt(noise**2 + bias**2 + coming**2), 1, 2 * GRID))
 
 
@@ -105,7 +105,7 @@ def coming_moves(centroids, moves):
     """How far the next steps may carry the centroids."""
     away = centroids - centroids[:, None]
     distances = np.linalg.norm(away, axis=2)
-    np.fill_diagonal(distances, math.inf)
+    distances[distances == 0] = math.inf
     nearest = distances.argmin(axis=1)
     is_near = distances <= 2 * distances.min(axis=1)[:, None]
     units = away / distances[:, :, None] * is_near[:, :, None]
@@ -113,6 +113,7 @@ def coming_moves(centroids, moves):
     drift = (units * along[:, :, None]).sum(axis=1) / 2
     squares = (moves**2).mean(axis=1)
     typical = np.sqrt((squares + squares[nearest]) / 2) / 2
+    typical[np.isinf(distances).all(axis=1)] = 0
     return np.hypot(drift, typical[:, None])
 
 

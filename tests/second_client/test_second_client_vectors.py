@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from second_client import crypto
+from second_client.algorithm import coming_moves
 
 FILE = Path(__file__).parents[1] / "vectors" / "masks.json"
 KNOWN: dict[str, Any] = json.loads(FILE.read_text())
@@ -120,3 +122,13 @@ def test_the_last_tag() -> None:
     state = bytes.fromhex(KNOWN["state_digest"])
     for read in KNOWN["run"]["read"].values():
         assert crypto.tag(key, RUN, 3, 1, state).hex() == read["tag"]
+
+
+def test_centroids_that_coincide_are_not_each_others_neighbours() -> None:
+    # The file of vectors has none, and a run of 400 clusters on a line has some.
+    centroids = np.array([[0.0, 0.0], [0.0, 0.0], [8.0, 0.0]])
+    moves = np.array([[4.0, 2.0], [4.0, 2.0], [1.0, 3.0]])
+    merged = coming_moves(centroids[1:], moves[1:])
+    coming = coming_moves(centroids, moves)
+    assert coming[0].tolist() == coming[1].tolist() == merged[0].tolist()
+    assert coming_moves(centroids[:2], moves[:2]).tolist() == [[0, 0], [0, 0]]
