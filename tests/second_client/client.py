@@ -80,7 +80,6 @@ class SecondClient:
         self.run, self.node, self.rows = run, node, rows
         self.ledger, self.entropy = ledger, entropy
         self.plan = self.state = self.centroids = None
-        self.is_finished = False
 
     def answer(self, fields, vector, age):
         """A reply's fields and vector."""
@@ -107,7 +106,7 @@ class SecondClient:
         if stage == "keys":
             return self._keys(header, fields)
         if stage == "stop":
-            self.state, self.is_finished = None, True
+            self.state = None
             return written(status="ok"), None
         require(self.state is not None, "no run goes on")
         if stage == "finish":
@@ -116,14 +115,14 @@ class SecondClient:
         return self._sum(header, fields, vector)
 
     def _keys(self, header, fields):
-        require(self.state is None and not self.is_finished, "a plan was agreed on")
+        require(self.plan is None, "a plan was agreed on")
         versions = [header.get("protocol"), header.get("plan_format")]
         require(json.dumps(versions) == "[2, 7]", "another version", "VersionError")
         blob, n_features = wire.read_blob(fields, "plan"), self.rows.shape[1]
         plan = read_plan(blob, self.run, n_features)
         price = highest_price(plan, self.most_epsilon)
         is_new = self.ledger.newest(self.run) == NOTHING
-        require(is_new, "the run was begun before", "BudgetError")
+        require(is_new, "the run was begun before")
         state = State(self.entropy(32), algorithm.start(plan))
         self.plan, self.price, self.state = plan, price, state
         self.plan_digest = hashlib.sha256(blob).digest()
@@ -138,8 +137,7 @@ class SecondClient:
         require(pair[1] <= self.plan.settings.max_retries, "too many attempts")
         require(not {"plan", "state"} & fields.keys(), "a plan or a state in a sum")
         if vector is None:
-            is_bare = "release_round" not in header and "boxes" not in fields
-            require(is_bare, "boxes and a round without a release")
+            require("boxes" not in fields, "boxes without a release")
             state = self._after_roster(pair, fields)
         else:
             require("roster" not in fields, "a release and a roster")
@@ -149,7 +147,7 @@ class SecondClient:
             require(index < len(self.plan.rounds), "not a planned round")
             state = replace(state, pair=pair, boxes={})
         is_newest = self.ledger.newest(self.run) == self.state.pair
-        require(is_newest, "not the state that the ledger tells of", "BudgetError")
+        require(is_newest, "not the state that the ledger tells of")
         words = self._masked(state)
         position = {"round": pair[0], "attempt": pair[1]}
         reply = written(status="ok", **position)
@@ -167,7 +165,7 @@ class SecondClient:
         low, high = np.array(self.plan.settings.bounds)
         shares = (state.arrays["centroids"] / algorithm.GRID + 1) / 2
         self.centroids = low + (high - low) * shares
-        self.state, self.is_finished = None, True
+        self.state = None
         return written(status="ok") | {"tag": self._tag(state, last + 1, attempt)}, None
 
     def _after_roster(self, pair, fields):
@@ -206,12 +204,12 @@ class SecondClient:
         public = crypto.public_key(self.state.private_key)
         fewest = max(self.min_clients, fewest_members(self.plan))
         is_planned = fewest <= len(members) <= self.plan.n_clients
-        require(is_planned, "too few or too many members", "CohortError")
-        require(members.get(self.node) == public, "not this node's key", "CohortError")
+        require(is_planned, "too few or too many members")
+        require(members.get(self.node) == public, "not this node's key")
         n_keys = len(set(members.values()))
-        require(n_keys == len(members), "a key twice", "CohortError")
+        require(n_keys == len(members), "a key twice")
         before = self.state.members.items()
-        require(not before or members.items() < before, "not fewer", "CohortError")
+        require(not before or members.items() < before, "not fewer")
 
     def _pair_keys(self, members):
         keys = {}

@@ -74,7 +74,7 @@ def check_settings(plan, settings):
     low, high = np.array(settings.bounds)
     is_box = (low < high).all() and np.isfinite(high - low).all()
     require(is_box and len(low) in (1, plan.n_features), "bounds are no box")
-    require(fewest_members(plan) <= n_clients, "too few clients", "CohortError")
+    require(fewest_members(plan) <= n_clients, "too few clients")
 
 
 def check_round(plan, planned):
@@ -106,7 +106,7 @@ def highest_price(plan, most_epsilon):
         for planned in plan.rounds
     ]
     is_honest = delta_at(plan.settings.epsilon, sum(prices)) <= plan.delta
-    require(is_honest, "the plan costs more than it declares", "BudgetError")
+    require(is_honest, "the plan costs more than it declares")
     highest = sum(prices) + plan.settings.max_retries * max(prices)
     is_allowed = delta_at(most_epsilon, highest) <= plan.delta
     require(is_allowed, "the plan costs too much", "BudgetError")
