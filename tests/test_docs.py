@@ -276,7 +276,7 @@ def test_the_page_of_commands_is_that_of_the_commands() -> None:
 FEATURES = tomllib.loads((ROOT / "tests" / "features.toml").read_text())
 
 
-def tests_by_name(kind: str) -> dict[str, str]:
+def file_of_each(kind: str) -> dict[str, str]:
     """Names of a kind of features, with the test file of each.
 
     Every row says who asked for its features.
@@ -299,15 +299,15 @@ def option_names() -> set[str]:
 
 
 def test_every_option_has_a_row_that_says_who_asked_for_it() -> None:
-    assert set(tests_by_name("options")) == option_names()
+    assert set(file_of_each("options")) == option_names()
 
 
 def test_every_command_has_a_row_that_says_who_asked_for_it() -> None:
     names = {name for name, _ in commands_page.commands()}
-    assert set(tests_by_name("commands")) == names
+    assert set(file_of_each("commands")) == names
 
 
-FEATURE_TESTS = tests_by_name("options") | tests_by_name("commands")
+FEATURE_TESTS = file_of_each("options") | file_of_each("commands")
 
 
 @pytest.mark.parametrize("name", FEATURE_TESTS)
