@@ -310,7 +310,7 @@ CEILINGS = {
     "test lines per package line": 1.7,
     "tests that reach a private name": 8,
     "setattr in tests": 226,
-    "words on pages, pages": 39500,
+    "words on pages, pages": 35850,
     "lines over 88 columns, package and tests": 220,
     "functions more complex than 10": 1,
     "functions with more than 8 arguments": 6,

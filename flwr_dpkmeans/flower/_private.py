@@ -282,8 +282,16 @@ def replace_config_reader(around: Callable[[ReadConfig], ReadConfig]) -> None:
 
     The hole: it inflates and parses the ``pyproject.toml`` of any app that a run
     brings, in the SuperNode itself and before a process with a guard exists: 290 kB
-    become 600 MB, and what it raises ends the node (Flower's issue text is in
-    docs/reference/threats.md).
+    become 600 MB, and what it raises ends the node.
+
+    The report for Flower, on 1.42.0: a SuperNode parses the configuration of any app
+    before anything could refuse it. `start_client_internal._pull_and_store_message`
+    calls `get_fused_config_from_fab` in the SuperNode's own process for a run's first
+    message, and `get_fab_config` reads the whole ``pyproject.toml``. To repeat: a FAB
+    of 290 kB, whose ``pyproject.toml`` has 300 MB of spaces in a comment, takes some
+    600 MB of each SuperNode. A file that cannot be parsed ends the SuperNode. To mend:
+    compare ``hashlib.sha256(fab.content)`` with the run's hash; read with a limit;
+    answer with an error; parse in the app's process.
     """
     loop = vars(importlib.import_module(_NODE_LOOP))
     loop[_READ_CONFIG] = around(loop[_READ_CONFIG])
@@ -293,8 +301,16 @@ def replace_wait_for_reply(around: Callable[[WaitForReply], WaitForReply]) -> No
     """Put a watch around what waits for a message's reply in the SuperNode.
 
     The hole: it waits for ever, also where nothing is left that could give a reply.
-    Such a node is dead inside, and "online" for everybody else (Flower's issue text is
-    in docs/reference/threats.md).
+    Such a node is dead inside, and "online" for everybody else.
+
+    The report for Flower, on 1.42.0: a SuperNode waits for ever for the reply of an app
+    that died early. `_push_messages` loops until
+    ``get_messages_legacy(is_reply=True)`` returns something. If a ClientApp's process
+    is killed after `PullTaskInput` and before `PullMessages`, its task expires, but
+    `_store_error_replies` answers retrieved messages only. The SuperNode takes in
+    nothing more, while ``flwr supernode list`` says "online". To repeat: ``kill -9`` a
+    ClientApp's process in its first 100 ms. To mend: answer every message of an expired
+    task without a complete reply; bound both loops; watch the child process.
     """
     loop = vars(importlib.import_module(_NODE_LOOP))
     loop[_WAIT_FOR_REPLY] = around(loop[_WAIT_FOR_REPLY])

@@ -1,4 +1,4 @@
-"""What a run costs whom, by the model of `scale.md`.
+"""What a run costs whom, by the model of `results.md`.
 
 From what one core was measured to take.
 

@@ -27,7 +27,7 @@ from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.ledger_file import FileLedger
 
 DOCS = Path(__file__).resolve().parents[3] / "flwr_dpkmeans" / "docs"
-PAGE = DOCS / "reference" / "ledger.md"
+PAGE = DOCS / "reference" / "policy.md"
 
 Tamper = Callable[[Path], None]
 
