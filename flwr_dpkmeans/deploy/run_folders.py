@@ -14,6 +14,8 @@ from flwr_dpkmeans.flower.run_progress import (
 )
 from flwr_dpkmeans.node.durable_files import lock
 
+MOST_RUNS = 100
+"""Newest ones, in which a party's last answer is looked for."""
 _DIED = (
     "its program ended without a word after {}: what its clients were charged stays"
     " charged."

@@ -58,7 +58,7 @@ from flwr_dpkmeans.deploy.last_message import answers_of
 from flwr_dpkmeans.deploy.node_command import guarded_environment
 from flwr_dpkmeans.deploy.node_options import NodeOptions
 from flwr_dpkmeans.deploy.run_command import is_own, listed_runs, planned
-from flwr_dpkmeans.deploy.run_folders import read_progress, runs_below
+from flwr_dpkmeans.deploy.run_folders import MOST_RUNS, read_progress, runs_below
 from flwr_dpkmeans.deploy.server_options import FILE, ServerOptions
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, PeerError, listed
 from flwr_dpkmeans.flower._private import (
@@ -82,8 +82,6 @@ if TYPE_CHECKING:
     from flwr_dpkmeans.flower._private import NodeInfo
 
 _VALID_DAYS, _LONGEST_NAME = 365, 80
-_MOST_RUNS = 100
-"""Newest ones, in which a party's last answer is looked for."""
 _TIME_ERROR, _LONGEST_TIMEX = 5, 512
 """What Linux's adjtimex returns of a clock that nothing sets, and more than the bytes
 that it writes.
@@ -704,7 +702,7 @@ def status(options: ServerOptions) -> ServerStatus:
             parties.append(
                 _party(f"{node.name or node.node_id} (key not invited)", node)
             )
-    runs = [read_progress(place) for place in runs_below(options.results)[:_MOST_RUNS]]
+    runs = [read_progress(place) for place in runs_below(options.results)[:MOST_RUNS]]
     for line in parties:
         answers = answers_of(runs, {line["name"], line["node"]} - {""})
         line["answered"], line["silent"] = answers.last, answers.n_silent
