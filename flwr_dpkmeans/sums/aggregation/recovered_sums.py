@@ -62,6 +62,11 @@ class Recovered(Repeated):
         fewest = min(survivors, graph.fewest_open(n_sharers, t))
         return Shares(n_clients, t, max(0, n_clients - fewest))
 
+    def mask_pairs(self, plan: Plan) -> tuple[int, int]:
+        """With each neighbour it agrees in each round, and once before them."""
+        degree = recovery_graph(plan.n_clients, plan.max_silent).degree
+        return degree, degree * (1 + len(plan.all_rounds))
+
     def check(self, plan: Plan) -> None:
         """Both refuse numbers that sums cannot be recovered with."""
         recovery_graph(plan.n_clients, plan.max_silent)
