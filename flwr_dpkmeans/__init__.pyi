@@ -1,4 +1,7 @@
-"""The public names, for type checkers and editors: `__init__.py` imports each when it is first used."""
+"""The public names, for type checkers and editors.
+
+`__init__.py` imports each when it is first used.
+"""
 
 from flwr_dpkmeans.algorithms.feddp.feddp_kmeans import (
     FedDPKMeansOptions as FedDPKMeansOptions,

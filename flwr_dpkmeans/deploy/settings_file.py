@@ -22,12 +22,21 @@ from flwr_dpkmeans.errors import ConfigurationError, finding
 from flwr_dpkmeans.node.policy import read_toml
 
 
+def located(path: str | Path, folder: Path) -> Path:
+    """An absolute path that begins in a folder.
+
+    Links stay as they are: an operator may move what they lead to.
+    """
+    absolute = (folder / path).absolute()
+    return Path(os.path.normpath(absolute))
+
+
 def _located(path: Path, info: ValidationInfo) -> Path:
     """A service's working directory is not what its operator thinks.
 
     Paths begin in the file's own folder.
     """
-    return Path(os.path.abspath(Path(info.context or "") / path))
+    return located(path, Path(info.context or ""))
 
 
 LocalPath = Annotated[Path, Field(strict=False), AfterValidator(_located)]

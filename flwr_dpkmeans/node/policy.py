@@ -391,7 +391,7 @@ def read_toml(path: str | Path, name: str) -> dict[str, object]:
     One that cannot be read is a ConfigurationError that calls it `name`.
     """
     try:
-        with open(path, "rb") as file:
+        with Path(path).open("rb") as file:
             return tomllib.load(file)
     except OSError as error:
         raise ConfigurationError(

@@ -25,7 +25,7 @@ def require_private(folder: Path) -> None:
             " 700: chown and chmod it"
         )
     for parent in folder.absolute().parents:
-        mode = os.stat(parent).st_mode
+        mode = parent.stat().st_mode
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
             raise GuardError(
                 f"everybody may write to {parent}, which leads to {folder}: chmod"

@@ -72,7 +72,10 @@ def by_precision(
     second: float,
     second_variance: float,
 ) -> tuple[float, float]:
-    """Average two estimates of one number by precision: the average, and its variance."""
+    """Average two estimates of one number by precision.
+
+    Returns the average, and its variance.
+    """
     both = first_variance + second_variance
     weighted = first * second_variance + second * first_variance
     variance = first_variance * second_variance / both
