@@ -27,15 +27,14 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from flwr_dpkmeans.baselines.max_cover import (
+from flwr_dpkmeans.baselines.cover_budget import (
     CentralLine,
-    MaxCoverResult,
-    Table,
     average_sizes,
-    average_twice,
     gaussian_lines,
     price_releases,
 )
+from flwr_dpkmeans.baselines.cover_points import Draws, Table
+from flwr_dpkmeans.baselines.noisy_averages import MaxCoverResult, average_twice
 from flwr_dpkmeans.baselines.pooled import FloatArray
 from flwr_dpkmeans.baselines.selection import (
     SELECTION_SLACK,
@@ -73,8 +72,7 @@ def balcan(
     *,
     epsilon: float,
     delta: float,
-    source: NoiseSource,
-    generator: np.random.Generator,
+    draws: Draws,
     n_examples: int | None = None,
     n_components: int | None = None,
     n_levels: int = 7,
@@ -91,6 +89,7 @@ def balcan(
 
     Examples
     --------
+    >>> from flwr_dpkmeans.baselines.cover_points import Draws
     >>> from flwr_dpkmeans.privacy.noise import SeededNoise
     >>> generator = np.random.default_rng(0)
     >>> points = np.repeat([[-0.75], [0.5]], 5000, axis=0)
@@ -99,8 +98,7 @@ def balcan(
     ...     2,
     ...     epsilon=1.0,
     ...     delta=1e-6,
-    ...     source=SeededNoise(generator),
-    ...     generator=generator,
+    ...     draws=Draws(SeededNoise(generator), generator),
     ... )
     >>> np.sort(result.centroids[:, 0]).round(1).tolist()
     [-0.8, 0.5]
@@ -110,7 +108,7 @@ def balcan(
         n_clusters,
         n_examples,
         n_components,
-        generator,
+        draws.generator,
     )
     lines = draft_search(
         epsilon,
@@ -120,11 +118,15 @@ def balcan(
         n_features=table.points.shape[1],
         n_levels=n_levels,
     )
-    clipped, projected = table.clipped_and_projected(generator)
+    clipped, projected = table.clipped_and_projected(draws.generator)
     cells, search = lines[:2]
     # Before anything is released, since it refuses what is too slow.
-    sampler = CoverageSampler(1.0 / search.noise_scale, byte_source(source, generator))
-    shifts = round_to_grid(generator.uniform(-1.0, 1.0, (N_TREES, table.n_components)))
+    sampler = CoverageSampler(
+        1.0 / search.noise_scale, byte_source(draws.source, draws.generator)
+    )
+    shifts = round_to_grid(
+        draws.generator.uniform(-1.0, 1.0, (N_TREES, table.n_components))
+    )
     centres_by_tree = [
         tree_centres(
             projected,
@@ -132,17 +134,17 @@ def balcan(
             cells.noise_scale,
             table.n_examples,
             shift,
-            source,
+            draws.source,
         )
         for shift in shifts
     ]
     # Fewer than clusters are filled up by uniform points.
     n_centres = sum(map(len, centres_by_tree))
     n_missing = max(0, n_clusters - n_centres)
-    uniform = generator.uniform(-1.0, 1.0, (n_missing, table.n_components))
+    uniform = draws.generator.uniform(-1.0, 1.0, (n_missing, table.n_components))
     centres = np.concatenate([*centres_by_tree, uniform])
     candidates = round_to_grid(np.clip(centres, -1.0, 1.0))
-    start = generator.choice(len(candidates), n_clusters, replace=False)
+    start = draws.generator.choice(len(candidates), n_clusters, replace=False)
     chosen = local_search(
         exact_distances(projected, candidates),
         start,
@@ -154,7 +156,7 @@ def balcan(
         projected,
         candidates[chosen],
         lines,
-        source,
+        draws.source,
     )
 
 

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from flwr_dpkmeans.cli.file_format import FileFormat
-from flwr_dpkmeans.cli.parsing import Command, Group, takes
+from flwr_dpkmeans.cli.option_objects import takes
+from flwr_dpkmeans.cli.parsing import Command, Group
 
 NodeFile = Annotated[Path, typer.Argument(help="NODE.toml, or its folder.")]
 AsJson = Annotated[bool, typer.Option("--json", help="The same for programs.")]

@@ -11,7 +11,8 @@ from typing import Annotated
 import typer
 
 from flwr_dpkmeans.cli.file_format import FileFormat
-from flwr_dpkmeans.cli.parsing import Command, Group, takes
+from flwr_dpkmeans.cli.option_objects import takes
+from flwr_dpkmeans.cli.parsing import Command, Group
 
 LedgerPath = Annotated[Path, typer.Argument(help="The ledger file.")]
 KeyPath = Annotated[Path, typer.Argument(help="The key file.")]

@@ -9,7 +9,8 @@ from typing import Annotated
 import click
 import typer
 
-from flwr_dpkmeans.cli.parsing import UNKNOWN, WORDS, takes
+from flwr_dpkmeans.cli.option_objects import takes
+from flwr_dpkmeans.cli.parsing import UNKNOWN, WORDS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from flwr_dpkmeans.cli.node import PAGE_PORT, AsJson, DryRun, Port, TokenFile
-from flwr_dpkmeans.cli.parsing import Command, Group, takes
+from flwr_dpkmeans.cli.option_objects import takes
+from flwr_dpkmeans.cli.parsing import Command, Group
 from flwr_dpkmeans.deploy import SERVER_PORTS
 
 Folder = Annotated[Path, typer.Argument(help="The server's folder.")]

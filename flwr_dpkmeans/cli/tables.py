@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from flwr_dpkmeans.cli.file_format import FileFormat
-from flwr_dpkmeans.cli.parsing import takes
+from flwr_dpkmeans.cli.option_objects import takes
 
 
 @dataclass(frozen=True, kw_only=True)

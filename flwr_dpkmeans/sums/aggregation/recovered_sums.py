@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from flwr_dpkmeans.sums.plan import Plan
 
 _RECOVERED_PART = 8
-# Bytes around the numbers in messages, as `planner.forecast` has them of the others.
+# Bytes around the numbers in messages, as `planner.deployment` has them of the others.
 _SHARE_REPLY = 250
 _UNMASK_REQUEST = 100
 _UNMASK_REPLY = 80

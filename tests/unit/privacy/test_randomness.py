@@ -116,7 +116,7 @@ PUBLIC = {
         "algorithms/server/simulated_clients.py",
         "client_bounds_of",
     ): "simulated clients of the server's own points",
-    ("planner/simulate.py", "draw_mixture"): "synthetic data of a forecast",
+    ("planner/synthetic_data.py", "draw_mixture"): "synthetic data of a forecast",
     (
         "sums/checks/neighbours.py",
         "check_sensitivity",
