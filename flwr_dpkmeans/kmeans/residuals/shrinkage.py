@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
+
 import numpy as np
-import numpy.typing as npt
 
 from flwr_dpkmeans.kernels.clipping import clip_steps
 from flwr_dpkmeans.kernels.grid import FloatArray
-from flwr_dpkmeans.kernels.vectors import as_column, squared_lengths
-from flwr_dpkmeans.kmeans.residuals.likely_values import likely_counts
+from flwr_dpkmeans.kernels.vectors import as_column, as_floats, squared_lengths
 
 _TAUS = 2.0 ** np.arange(-20, 3)
 """Variances of a step, in variances of the data along an axis.
@@ -17,94 +18,77 @@ From a thousandth to four.
 """
 
 
-def shrunk_steps(
-    sums: FloatArray,
-    noisy_counts: npt.ArrayLike,
-    *,
-    sums_noise: float | FloatArray,
-    counts_noise: float,
-    axis_variance: float,
-    least_tau: float,
-    radius: float | FloatArray,
-    total: float | None = None,
-) -> FloatArray:
-    """Posterior mean of every centroid's step, (k, d), from noisy relative sums.
+@dataclass(frozen=True, eq=False)
+class StepPosterior:
+    """What noisy relative sums, (k, d), say of every centroid's step.
 
-    Steps are at most `radius` long. Noise and radius are those of all sums, or of each;
-    `total` is what the counts add up to, if that is public. ``proxy_lloyd.md``, shrunk
-    steps, has the model; `axis_variance` is its v, and tau is at least `least_tau`,
-    which is large in early rounds, when centroids still have far to go.
+    ``proxy_lloyd.md``, shrunk steps, has the model.
     """
-    counts = likely_counts(noisy_counts, counts_noise, total)
-    gains, weights = _gains(
-        sums,
-        counts,
-        sums_noise,
-        axis_variance,
-        least_tau,
-    )
-    weighted = as_column(weights) * gains
-    gain = weighted.sum(axis=0) / weights.sum()
-    steps = sums * as_column(gain)
-    return clip_steps(steps, radius)
 
+    sums: FloatArray
+    counts: FloatArray
+    """Likely ones, (k,), at least 1: see `likely_counts`."""
+    sums_noise: float | FloatArray
+    """Standard deviation of all sums, or of each."""
+    counts_noise: float
+    axis_variance: float
+    """v of the model."""
+    least_tau: float
+    """Large in early rounds, when centroids still have far to go."""
 
-def _gains(
-    sums: FloatArray,
-    counts: FloatArray,
-    sums_noise: float | FloatArray,
-    axis_variance: float,
-    least_tau: float,
-) -> tuple[FloatArray, FloatArray]:
-    """Factors that turn sums into posterior means, and the weight of each tau.
+    def means(self, radius: float | FloatArray) -> FloatArray:
+        """Posterior mean of every step, (k, d), at most `radius` long."""
+        steps = self.sums * as_column(self._gain)
+        return clip_steps(steps, radius)
 
-    Factors are (n_taus, k), weights (n_taus,).
-    """
-    n_features = sums.shape[1]
-    least = min(least_tau, _TAUS[-1])
-    taus = _TAUS[least <= _TAUS]
-    # (n_taus, n_clusters): variance of a sum's entry, and the factor that turns a sum
-    # into a posterior mean.
-    step_variances = as_column(taus) * axis_variance
-    variances = counts**2 * step_variances + sums_noise**2
-    gains = step_variances * counts / variances
-    scores = squared_lengths(sums) / variances
-    log_densities = n_features * np.log(variances) + scores
-    evidence = np.log(taus) - 0.5 * log_densities.sum(axis=1)
-    weights = np.exp(evidence - evidence.max())
-    return gains, weights
+    def deviations(self) -> FloatArray:
+        """Posterior standard deviation of every step, (k, d): what noise leaves unsure.
 
+        Under each tau it is a formula; steps differ between taus, and with the noise of
+        the count, to first order.
+        """
+        gain = self._gain
+        differences = np.square(self._gains - gain)
+        weighted = as_column(self._weights) * differences
+        scatter = weighted.sum(axis=0) / self._weights.sum()
+        of_noise = gain * np.square(self.sums_noise) / self.counts
+        of_counts = gain * self.counts_noise / self.counts
+        of_steps = scatter + np.square(of_counts)
+        by_sums = as_column(of_steps) * np.square(self.sums)
+        variances = as_column(of_noise) + by_sums
+        return np.asarray(np.sqrt(variances))
 
-def step_deviations(
-    sums: FloatArray,
-    noisy_counts: npt.ArrayLike,
-    *,
-    sums_noise: float | FloatArray,
-    counts_noise: float,
-    axis_variance: float,
-    least_tau: float,
-    total: float | None = None,
-) -> FloatArray:
-    """Posterior standard deviation of what `shrunk_steps` gives the mean of, (k, d).
+    @cached_property
+    def _taus(self) -> FloatArray:
+        least = min(self.least_tau, _TAUS[-1])
+        return _TAUS[least <= _TAUS]
 
-    What noise leaves unsure. Under each tau it is a formula; steps differ between taus,
-    and with the noise of the count, to first order.
-    """
-    counts = likely_counts(noisy_counts, counts_noise, total)
-    gains, weights = _gains(
-        sums,
-        counts,
-        sums_noise,
-        axis_variance,
-        least_tau,
-    )
-    shares = as_column(weights / weights.sum())
-    gain = (shares * gains).sum(axis=0)
-    differences = np.square(gains - gain)
-    scatter = (shares * differences).sum(axis=0)
-    of_noise = gain * np.square(sums_noise) / counts
-    of_counts = gain * counts_noise / counts
-    of_steps = scatter + np.square(of_counts)
-    by_sums = as_column(of_steps) * np.square(sums)
-    variances = as_column(of_noise) + by_sums
-    return np.asarray(np.sqrt(variances))
+    @cached_property
+    def _step_variances(self) -> FloatArray:
+        """Of each tau, (n_taus, 1)."""
+        return as_column(self._taus) * self.axis_variance
+
+    @cached_property
+    def _variances(self) -> FloatArray:
+        """Of a sum's entry, (n_taus, k)."""
+        return self.counts**2 * self._step_variances + self.sums_noise**2
+
+    @cached_property
+    def _gains(self) -> FloatArray:
+        """Factors that turn sums into posterior means, (n_taus, k)."""
+        return self._step_variances * self.counts / self._variances
+
+    @cached_property
+    def _weights(self) -> FloatArray:
+        """Of each tau, (n_taus,), by what all sums show."""
+        n_features = self.sums.shape[1]
+        scores = squared_lengths(self.sums) / self._variances
+        log_densities = n_features * np.log(self._variances) + scores
+        evidence = np.log(self._taus) - 0.5 * log_densities.sum(axis=1)
+        return as_floats(np.exp(evidence - evidence.max()))
+
+    @cached_property
+    def _gain(self) -> FloatArray:
+        """Over all taus, (k,)."""
+        weighted = as_column(self._weights) * self._gains
+        return as_floats(weighted.sum(axis=0) / self._weights.sum())

@@ -38,7 +38,7 @@ from flwr_dpkmeans.algorithms.states.cluster_states import (
 from flwr_dpkmeans.kmeans.residuals.likely_values import likely_counts
 from flwr_dpkmeans.kmeans.residuals.noisy_counts import pulled_together
 from flwr_dpkmeans.kmeans.residuals.radii import next_radii
-from flwr_dpkmeans.kmeans.residuals.shrinkage import shrunk_steps
+from flwr_dpkmeans.kmeans.residuals.shrinkage import StepPosterior
 from flwr_dpkmeans.privacy.release import (
     Block,
     NoiseShape,
@@ -302,10 +302,15 @@ def test_a_refinement_by_hand(pulls: bool, index: int, owns: bool) -> None:
         likelier, left, total = counts[:5], 90.0, None
     likelier, left = pulled_together(likelier, left) if pulls else (likelier, left)
     assert (left < (80.0 if index != 2 else 89.0)) is pulls
-    steps = shrunk_steps(
-        sums[:5] * radii[:5, None], likelier, sums_noise=20.0 * radii[:5], counts_noise=left, axis_variance=0.125,
-        least_tau=0.25 * 0.0625 ** (index - 1), radius=radii[:5], total=total,
-    )  # fmt: skip
+    posterior = StepPosterior(
+        sums[:5] * radii[:5, None],
+        likely_counts(likelier, left, total),
+        sums_noise=20.0 * radii[:5],
+        counts_noise=left,
+        axis_variance=0.125,
+        least_tau=0.25 * 0.0625 ** (index - 1),
+    )
+    steps = posterior.means(radii[:5])
     moved = np.clip(centroids + steps, -1.0, 1.0)
     assert found.centroids == pytest.approx(moved, abs=2 / GRID)
     assert found.counts.tolist() == counts[:5].tolist()
