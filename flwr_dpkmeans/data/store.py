@@ -7,7 +7,7 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,23 +100,13 @@ class Store:
         in_memory: list[Array] = []
         n_bytes = 0
         n_rows = 0
-        width = None
         file = None
         keeps = self.keeps
-        progress = _Progress(what)
         try:
-            for block in blocks:
-                if width is None:
-                    width = block.shape[1]
-                if block.shape[1] != width:
-                    raise DataError(
-                        f"{what} was replaced as it was read, {width} columns by"
-                        f" {block.shape[1]}: retry."
-                    )
+            for block in _of_one_width(blocks, what):
                 in_memory.append(block)
                 n_bytes += block.nbytes
                 n_rows += len(block)
-                progress.log(n_rows)
                 if keeps and n_bytes > limits().table_bytes:
                     if file is None:
                         file = self._tried(what)
@@ -137,12 +127,13 @@ class Store:
                 f"rows beyond memory cannot be kept in {self._place(error)}: {mend}."
             ) from None
         path = None
+        width = block.shape[1]
         if self.folder and self.name:
             path = self.folder / f"{self.name}-{n_rows}-{width}.rows"
             # Another process was faster, or files here have no second name.
             with suppress(OSError):
                 os.link(file.name, path)
-        return _mapped(file, block.shape[1], path)
+        return _mapped(file, width, path)
 
     def _tried(self, what: str) -> IO[bytes] | None:
         """The file, or None where there can be none.
@@ -219,6 +210,24 @@ class _Progress:
             n_rows,
             per_second,
         )
+
+
+def _of_one_width(blocks: Iterable[Array], what: str) -> Iterator[Array]:
+    """Blocks of a table, whose width does not change; says how fast they are read."""
+    progress = _Progress(what)
+    n_rows = 0
+    width = None
+    for block in blocks:
+        if width is None:
+            width = block.shape[1]
+        if block.shape[1] != width:
+            raise DataError(
+                f"{what} was replaced as it was read, {width} columns by"
+                f" {block.shape[1]}: retry."
+            )
+        n_rows += len(block)
+        progress.log(n_rows)
+        yield block
 
 
 def _mapped(

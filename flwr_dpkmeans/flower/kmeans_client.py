@@ -275,7 +275,7 @@ class KMeansClient(NumPyClient):
         from flwr_dpkmeans.algorithms.server.box_units import in_callers_units
         from flwr_dpkmeans.data.doubts.doubt import sentences_about
         from flwr_dpkmeans.data.doubts.doubtful_columns import doubts_about_own_table
-        from flwr_dpkmeans.flower.client.written_result import write_result
+        from flwr_dpkmeans.flower.client.written_result import Columns, write_result
         from flwr_dpkmeans.results.aside import can_run_aside
 
         plan = plan_of(config)
@@ -318,8 +318,7 @@ class KMeansClient(NumPyClient):
                 plan,
                 state,
                 report,
-                names,
-                self.schema,
+                Columns(names, self.schema),
                 self.profile,
                 aside=can_run_aside(),
                 evaluation=self.evaluation_,

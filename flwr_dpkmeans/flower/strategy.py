@@ -89,16 +89,12 @@ class PrivateKMeans(Strategy):
     bounds : pair, "private" or PrivateBounds, optional
         None: a cube around the server's points; without server data bounds must be
         given.
-    n_features : int, optional
-        d; asked from the clients if left out.
     epsilon, delta : float
         Of a run without dropouts; `delta` None means 1/(N ln N), or without
         `n_examples` 1e-6, or less where the private count asks for it.
     n_examples : int, optional
         Number of rows in all, if public; otherwise a private count takes 2% of the
         budget.
-    n_clients : int, optional
-        Cohort to wait for; None: whoever is there.
     server_data : array-like or path, optional
         The server's own points, for algorithms that start from them. Clients see them
         only under ``oblivious``.
@@ -107,7 +103,8 @@ class PrivateKMeans(Strategy):
     on_step : callable, optional
         Told a `Step` after each aggregation; by default it is logged as one line.
     **options
-        Every other option of a run, such as ``trust``, ``noise``, ``max_iter``, the
+        Every other option of a run: ``n_clients``, the cohort to wait for, by default
+        whoever is there; ``n_features``, by default asked from the clients; ``trust``, ``noise``, ``max_iter``, the
         algorithm's own, such as ``alpha`` of `FastLloyd`, and objects such as
         ``unit=ClientLevel(20)``.
 
@@ -129,11 +126,9 @@ class PrivateKMeans(Strategy):
         n_clusters: int | str | Auto | None = None,
         *,
         bounds: object = None,
-        n_features: int | None = None,
         epsilon: float = 1.0,
         delta: float | None = None,
         n_examples: int | str | PrivateCount | None = None,
-        n_clients: int | None = None,
         server_data: object = None,
         timeouts: Timeouts | None = None,
         on_step: OnStep | None = None,
@@ -144,12 +139,8 @@ class PrivateKMeans(Strategy):
             "n_clusters": n_clusters,
             "bounds": bounds,
             "n_examples": n_examples,
-        }
-        options |= {
-            "n_features": n_features,
             "epsilon": epsilon,
             "delta": delta,
-            "n_clients": n_clients,
         }
         stated = flat_options(options)
         if isinstance(stated["algorithm"], str):

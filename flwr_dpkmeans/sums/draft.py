@@ -14,6 +14,7 @@ import math
 from dataclasses import replace
 from functools import lru_cache
 from operator import attrgetter
+from typing import TypedDict, Unpack
 
 from flwr_dpkmeans.errors import (
     ConfigurationError,
@@ -75,6 +76,22 @@ _MANY = 10**9
 """Rows of a large table, in forecasts of plans whose N is not known yet."""
 
 
+class PublicValues(TypedDict, total=False):
+    """What is public of a run besides its configuration, as far as it is there yet."""
+
+    n_examples: int | None
+    """Released; None where it is declared, or not counted yet."""
+    server: ServerFacts | None
+    public_points: PublicPoints | None
+    box: Box | None
+    """Released; None where it is declared, or not found yet."""
+    columns: str
+    """Digest of the columns' names that the clients answered.
+
+    That of the configuration's own names wins.
+    """
+
+
 def draft_plan(
     config: RunConfig,
     *,
@@ -82,20 +99,13 @@ def draft_plan(
     n_clients: int,
     seed: int,
     n_features: int | None,
-    n_examples: int | None = None,
-    server: ServerFacts | None = None,
-    public_points: PublicPoints | None = None,
-    box: Box | None = None,
-    columns: str = "",
+    **public: Unpack[PublicValues],
 ) -> Plan:
     """Build the plan of a run, as far as the public values that are known allow.
 
     It is preliminary (no rounds but those that steer it) while N, the width d or the
-    private box is missing. `n_examples` and `box` are released ones: None where they
-    are declared, or not found yet. `columns` is the digest of the columns' names that
-    the clients answered; that of the configuration's own names wins. Raises
-    `ConfigurationError`, `PlanError` or `BudgetError` if no sound plan follows; nothing
-    was sent and nothing was spent.
+    private box is missing. Raises `ConfigurationError`, `PlanError` or `BudgetError` if
+    no sound plan follows; nothing was sent and nothing was spent.
 
     Examples
     --------
@@ -108,10 +118,15 @@ def draft_plan(
     (10, True)
     """
     settings = config.settings
+    server = public.get("server")
+    public_points = public.get("public_points")
+    box = public.get("box")
     require_supported(config, has_server_data=server is not None)
     _require_points_in_place(settings, server, public_points)
-    if settings.n_examples is not None:
-        n_examples = settings.n_examples
+    n_examples = settings.n_examples
+    if n_examples is None:
+        n_examples = public.get("n_examples")
+    columns = public.get("columns", "")
     if settings.feature_names:
         columns = columns_digest(run_id, settings.feature_names)
     plan = Plan(

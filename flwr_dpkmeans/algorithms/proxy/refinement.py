@@ -38,7 +38,7 @@ from flwr_dpkmeans.kmeans.centre_errors.noisy_means import are_faint
 from flwr_dpkmeans.kmeans.folding import truncate
 from flwr_dpkmeans.kmeans.residuals.likely_values import likely_counts
 from flwr_dpkmeans.kmeans.residuals.noisy_counts import adding_up, pulled_together
-from flwr_dpkmeans.kmeans.residuals.radii import next_radii
+from flwr_dpkmeans.kmeans.residuals.radii import RadiusRule, next_radii
 from flwr_dpkmeans.kmeans.residuals.shrinkage import StepPosterior
 from flwr_dpkmeans.kmeans.tails import excess_sums
 from flwr_dpkmeans.privacy.release import ReleasedSum
@@ -337,9 +337,11 @@ class _Refinement:
             explained,
             noise=release.squares_noise,
             counts_noise=rows_noise,
-            width=self.setting.plan.widening,
-            prior_variance=self.setting.options.residual_prior_variance,
-            floor=_SMALLEST_SHRINKING,
+            rule=RadiusRule(
+                width=self.setting.plan.widening,
+                prior_variance=self.setting.options.residual_prior_variance,
+                floor=_SMALLEST_SHRINKING,
+            ),
         )
 
     def _average_counts(self, state: State, release: _Release) -> Array:

@@ -37,7 +37,7 @@ from flwr_dpkmeans.algorithms.states.cluster_states import (
 )
 from flwr_dpkmeans.kmeans.residuals.likely_values import likely_counts
 from flwr_dpkmeans.kmeans.residuals.noisy_counts import pulled_together
-from flwr_dpkmeans.kmeans.residuals.radii import next_radii
+from flwr_dpkmeans.kmeans.residuals.radii import RadiusRule, next_radii
 from flwr_dpkmeans.kmeans.residuals.shrinkage import StepPosterior
 from flwr_dpkmeans.privacy.release import (
     Block,
@@ -327,7 +327,6 @@ def test_a_refinement_by_hand(pulls: bool, index: int, owns: bool) -> None:
     }
     average = (np.array(before) * (index - 1) + counts[:5]) / index
     assert found[AVERAGE_COUNTS] == pytest.approx(average, abs=1 / GRID)
-    options = {"noise": 30.0, "prior_variance": 0.06, "floor": 0.05}
     lengths = (steps**2).sum(axis=1)
     if owns:
         # Rows are as likely as steps take them to be; one more radius than clusters
@@ -339,8 +338,8 @@ def test_a_refinement_by_hand(pulls: bool, index: int, owns: bool) -> None:
             rows,
             lengths,
             counts_noise=left,
-            width=1.5,
-            **options,
+            noise=30.0,
+            rule=RadiusRule(width=1.5, prior_variance=0.06, floor=0.05),
         )
         assert len(set(more)) >= 3
         assert found.extras[RADIUS] == pytest.approx([*more, more[4]], abs=2 / GRID)
