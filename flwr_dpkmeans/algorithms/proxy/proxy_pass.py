@@ -73,7 +73,7 @@ def proxy_round(setting: Setting, index: int) -> PlannedSum:
         width = proxies.shape[1]
         in_subspace = AXES in state.arrays
         spread = length_of(state, SUBSPACE_SPREAD if in_subspace else SPREAD)
-        posterior = StepPosterior(
+        posterior = StepPosterior.of(
             released["proxy_sums"] * radius,
             likely_counts(released["proxy_counts"], counts_noise),
             sums_noise=sums_noise * radius,

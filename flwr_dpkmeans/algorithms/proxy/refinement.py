@@ -259,7 +259,7 @@ class _Refinement:
         axis_variance = length_of(state, SPREAD) ** 2 / n_features
         # Early centroids still have far to go.
         least_tau = self.setting.options.least_tau ** (2 * self.index - 1)
-        posterior = StepPosterior(
+        posterior = StepPosterior.of(
             release.sums,
             counts.likely,
             sums_noise=release.sums_noise,

@@ -302,7 +302,7 @@ def test_a_refinement_by_hand(pulls: bool, index: int, owns: bool) -> None:
         likelier, left, total = counts[:5], 90.0, None
     likelier, left = pulled_together(likelier, left) if pulls else (likelier, left)
     assert (left < (80.0 if index != 2 else 89.0)) is pulls
-    posterior = StepPosterior(
+    posterior = StepPosterior.of(
         sums[:5] * radii[:5, None],
         likely_counts(likelier, left, total),
         sums_noise=20.0 * radii[:5],

@@ -26,7 +26,7 @@ def shrunk_steps(
 ) -> Any:
     """Posterior means of steps, from noisy counts whose total nobody knows."""
     counts = likely_counts(noisy_counts, counts_noise)
-    posterior = StepPosterior(sums, counts, counts_noise=counts_noise, **values)
+    posterior = StepPosterior.of(sums, counts, counts_noise=counts_noise, **values)
     return posterior.means(radius)
 
 
