@@ -44,7 +44,7 @@ def show_ledger(
     ] = False,
 ) -> int:
     """Print what was spent, by data set, unit of privacy and run."""
-    from flwr_dpkmeans.deploy import owner_commands
+    from flwr_dpkmeans.deploy.owner import owner_commands
 
     return owner_commands.show_ledger(path, as_list=json)
 
@@ -52,7 +52,7 @@ def show_ledger(
 @ledger.command("verify", cls=Command)
 def verify_ledger(path: LedgerPath) -> int:
     """Check every line, and the head file beside the ledger."""
-    from flwr_dpkmeans.deploy import owner_commands
+    from flwr_dpkmeans.deploy.owner import owner_commands
 
     return owner_commands.verify_ledger(path)
 
@@ -62,7 +62,7 @@ def accept_ledger(path: LedgerPath) -> int:
     """Go on with the ledger as it stands: for its owner, after looking at what is
     missing from it.
     """
-    from flwr_dpkmeans.deploy import owner_commands
+    from flwr_dpkmeans.deploy.owner import owner_commands
 
     return owner_commands.accept_ledger(path)
 
@@ -72,7 +72,7 @@ def new_identity(path: KeyPath) -> int:
     """Make a key file, and print the public key that the other parties pin in their
     policies.
     """
-    from flwr_dpkmeans.deploy import owner_commands
+    from flwr_dpkmeans.deploy.owner import owner_commands
 
     return owner_commands.new_identity(path)
 
@@ -80,7 +80,7 @@ def new_identity(path: KeyPath) -> int:
 @identity.command("show", cls=Command)
 def show_identity(path: KeyPath) -> int:
     """Print the public key of a key file."""
-    from flwr_dpkmeans.deploy import owner_commands
+    from flwr_dpkmeans.deploy.owner import owner_commands
 
     return owner_commands.show_identity(path)
 
@@ -98,7 +98,7 @@ def draft(options: DraftOptions) -> int:
     """Write names and kinds of a table's columns into a .toml file beside it; the rest
     is yours.
     """
-    from flwr_dpkmeans.deploy import owner_commands
+    from flwr_dpkmeans.deploy.owner import owner_commands
 
     return owner_commands.draft_schema(options.path, options.dialect)
 
@@ -122,7 +122,7 @@ def check(options: CheckOptions) -> int:
     bounds, and which values.
     """
     from flwr_dpkmeans.data.loading.layout import Layout
-    from flwr_dpkmeans.deploy import owner_commands
+    from flwr_dpkmeans.deploy.owner import owner_commands
 
     layout = Layout(dialect=options.dialect, query=options.query)
     return owner_commands.check_schema(options.path, options.table, layout)

@@ -36,7 +36,7 @@ from flwr_dpkmeans import errors
 from flwr_dpkmeans.deploy.findings import HOST, require_secret
 from flwr_dpkmeans.deploy.last_message import LastMessage, answers_of
 from flwr_dpkmeans.deploy.node_options import NodeOptions
-from flwr_dpkmeans.deploy.owner_commands import owner_sees
+from flwr_dpkmeans.deploy.owner.owner_commands import owner_sees
 from flwr_dpkmeans.deploy.run_folders import (
     MOST_RUNS,
     read_progress,

@@ -58,8 +58,8 @@ from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import unfinished
 from flwr_dpkmeans.node.ledger_file import FileLedger, head_path
 from flwr_dpkmeans.node.node_log import unfinished_sentence
+from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
-from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 
 

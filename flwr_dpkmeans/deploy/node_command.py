@@ -34,7 +34,7 @@ from flwr_dpkmeans.deploy.last_message import forget
 from flwr_dpkmeans.deploy.node_check import check
 from flwr_dpkmeans.deploy.node_options import Isolation, NodeOptions
 from flwr_dpkmeans.deploy.node_setup import SETTINGS_FILE, NewNode, init, pin
-from flwr_dpkmeans.deploy.owner_commands import owner_sees, without_infinities
+from flwr_dpkmeans.deploy.owner.owner_commands import owner_sees, without_infinities
 from flwr_dpkmeans.deploy.superlink_answer import (
     MOST_CLOCK_SECONDS,
     UnansweredError,

@@ -11,9 +11,14 @@ from flwr_dpkmeans.data.loading.layout import Layout
 from flwr_dpkmeans.data.loading.server_table import load_server_table
 from flwr_dpkmeans.data.loading.source import require_source
 from flwr_dpkmeans.data.loading.table import Table
-from flwr_dpkmeans.data.mixture import MIXTURE_BOUNDS
-from flwr_dpkmeans.data.partition import COLUMN_KINDS, MIXTURE, Partition, parse_sizes
 from flwr_dpkmeans.data.schema_source import schema_of
+from flwr_dpkmeans.data.simulated.mixture import MIXTURE_BOUNDS
+from flwr_dpkmeans.data.simulated.partition import (
+    COLUMN_KINDS,
+    MIXTURE,
+    Partition,
+    parse_sizes,
+)
 from flwr_dpkmeans.errors import ConfigurationError, member, nearest, require_positive
 from flwr_dpkmeans.flower.client.ray_nodes import OutputFiles
 from flwr_dpkmeans.flower.client.simulated_tables import (

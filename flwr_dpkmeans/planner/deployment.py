@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from flwr_dpkmeans.planner.cost import Cost, cost_of
+from flwr_dpkmeans.planner.run_cost import Cost, cost_of
 from flwr_dpkmeans.sums.plan import SECONDS_PER_ROUND_TRIP, Plan, round_trips
 from flwr_dpkmeans.sums.wire import dump_plan
 

@@ -12,7 +12,7 @@ from flwr_dpkmeans.privacy.released_counts import counted, faint_clusters
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.privacy.shown import size_text
 from flwr_dpkmeans.results.cautions.centre_noise import centre_noise
-from flwr_dpkmeans.results.cautions.closeness import close_clusters
+from flwr_dpkmeans.results.cautions.close_clusters import close_clusters
 from flwr_dpkmeans.sums.trust import TRUST_MODELS
 
 if TYPE_CHECKING:

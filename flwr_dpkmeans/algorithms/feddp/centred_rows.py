@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms.feddp.moved_parts import moved_rows
-from flwr_dpkmeans.algorithms.feddp.parting import MOVED, admits_moved
+from flwr_dpkmeans.algorithms.feddp.appendix.moved_parts import moved_rows
+from flwr_dpkmeans.algorithms.feddp.appendix.parting import MOVED, admits_moved
 from flwr_dpkmeans.kernels.clipping import clip_rows
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerFacts

@@ -11,16 +11,17 @@ from flwr_dpkmeans.algorithms.budget.round_options import (
     noise_schedule_option,
     tolerance_option,
 )
-from flwr_dpkmeans.algorithms.feddp.choose_k import ChooseKOptions
-from flwr_dpkmeans.algorithms.feddp.on_server_points import OnServerPoints
-from flwr_dpkmeans.algorithms.feddp.outer_product import outer_product_round
-from flwr_dpkmeans.algorithms.feddp.parting import parting_round
-from flwr_dpkmeans.algorithms.feddp.projected_centers import centers_round, lloyd_rounds
-from flwr_dpkmeans.algorithms.feddp.separation import (
+from flwr_dpkmeans.algorithms.feddp.appendix.parting import parting_round
+from flwr_dpkmeans.algorithms.feddp.appendix.separation import (
     QUARTER,
     require_known,
     separation_cautions,
 )
+from flwr_dpkmeans.algorithms.feddp.appendix.simplification import simplify_rounds
+from flwr_dpkmeans.algorithms.feddp.choose_k import ChooseKOptions
+from flwr_dpkmeans.algorithms.feddp.on_server_points import OnServerPoints
+from flwr_dpkmeans.algorithms.feddp.outer_product import outer_product_round
+from flwr_dpkmeans.algorithms.feddp.projected_centers import centers_round, lloyd_rounds
 from flwr_dpkmeans.algorithms.feddp.server_weights import weights_round
 from flwr_dpkmeans.algorithms.feddp.shares import (
     budget_shares,
@@ -28,7 +29,6 @@ from flwr_dpkmeans.algorithms.feddp.shares import (
     counts_bound_option,
     sums_bound_option,
 )
-from flwr_dpkmeans.algorithms.feddp.simplification import simplify_rounds
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.sums.option_rules import flag, real, whole
 from flwr_dpkmeans.sums.plan import Plan

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum
 from flwr_dpkmeans.algorithms.budget.noise_kinds import ReleasePart
+from flwr_dpkmeans.algorithms.feddp.appendix.parting import MOVED
 from flwr_dpkmeans.algorithms.feddp.centred_rows import (
     centred,
     clipped_statistic,
     with_parts,
 )
-from flwr_dpkmeans.algorithms.feddp.parting import MOVED
 from flwr_dpkmeans.algorithms.feddp.projection_state import MEAN_BEYOND, PROJECTION
 from flwr_dpkmeans.algorithms.states.cluster_states import (
     PROJECTED_POINTS,

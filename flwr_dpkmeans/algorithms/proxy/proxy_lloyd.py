@@ -20,7 +20,7 @@ from flwr_dpkmeans.algorithms.proxy.proxy_count import options_for
 from flwr_dpkmeans.algorithms.proxy.proxy_options import ProxyOptions
 from flwr_dpkmeans.algorithms.proxy.proxy_pass import proxy_round
 from flwr_dpkmeans.algorithms.proxy.proxy_plan import derive_plan
-from flwr_dpkmeans.algorithms.proxy.refinement import refinement_round
+from flwr_dpkmeans.algorithms.proxy.refining.refinement import refinement_round
 from flwr_dpkmeans.algorithms.proxy.setting import Setting
 from flwr_dpkmeans.algorithms.states.cluster_states import seeded_state
 from flwr_dpkmeans.privacy.release import PrivacyUnit

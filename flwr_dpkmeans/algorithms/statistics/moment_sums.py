@@ -6,7 +6,7 @@ import numpy as np
 
 from flwr_dpkmeans.algorithms.budget.noise_kinds import ReleasePart
 from flwr_dpkmeans.algorithms.budget.noise_shares import root_at_least
-from flwr_dpkmeans.algorithms.statistics.groups import group_counts
+from flwr_dpkmeans.algorithms.statistics.group_counts import group_counts
 from flwr_dpkmeans.kernels.grid import toward_zero
 from flwr_dpkmeans.kernels.label_sums import sum_by_label
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity

@@ -16,7 +16,7 @@ import numpy as np
 
 from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum
 from flwr_dpkmeans.algorithms.server.box_units import plan_bounds
-from flwr_dpkmeans.algorithms.statistics.groups import LEAST, deviations_of
+from flwr_dpkmeans.algorithms.statistics.group_counts import LEAST, deviations_of
 from flwr_dpkmeans.algorithms.statistics.moment_errors import of_means, of_variances
 from flwr_dpkmeans.algorithms.statistics.moment_sums import (
     moment_arrays,

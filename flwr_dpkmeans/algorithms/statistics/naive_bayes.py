@@ -25,7 +25,7 @@ from flwr_dpkmeans.algorithms.statistics.class_estimates import (
     likely_variances,
     pulled_together,
 )
-from flwr_dpkmeans.algorithms.statistics.groups import deviations_of
+from flwr_dpkmeans.algorithms.statistics.group_counts import deviations_of
 from flwr_dpkmeans.algorithms.statistics.moment_errors import of_means, of_variances
 from flwr_dpkmeans.algorithms.statistics.moment_sums import moment_parts, read_moments
 from flwr_dpkmeans.algorithms.statistics.moments_task import DEVIATIONS

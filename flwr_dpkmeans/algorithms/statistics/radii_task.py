@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum
 from flwr_dpkmeans.algorithms.budget.noise_kinds import ReleasePart
 from flwr_dpkmeans.algorithms.server.box_units import plan_bounds
-from flwr_dpkmeans.algorithms.statistics.groups import LEAST, group_counts
+from flwr_dpkmeans.algorithms.statistics.group_counts import LEAST, group_counts
 from flwr_dpkmeans.algorithms.statistics.moment_errors import of_spreads
 from flwr_dpkmeans.algorithms.statistics.noise_errors import (
     constant,

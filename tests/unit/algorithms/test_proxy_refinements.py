@@ -29,7 +29,7 @@ from flwr_dpkmeans.algorithms.proxy.location import location_round
 from flwr_dpkmeans.algorithms.proxy.proxy_options import ProxyOptions
 from flwr_dpkmeans.algorithms.proxy.proxy_plan import ProxyPlan
 from flwr_dpkmeans.algorithms.proxy.proxy_space import in_proxy_space
-from flwr_dpkmeans.algorithms.proxy.refinement import refinement_round
+from flwr_dpkmeans.algorithms.proxy.refining.refinement import refinement_round
 from flwr_dpkmeans.algorithms.proxy.setting import Setting
 from flwr_dpkmeans.algorithms.states.cluster_states import (
     PROJECTED_CENTERS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from flwr_dpkmeans.algorithms.feddp.simplification import least_rows
+from flwr_dpkmeans.algorithms.feddp.appendix.simplification import least_rows
 from flwr_dpkmeans.algorithms.server.box_widths import squared_unit
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.privacy.release import PrivacyUnit

@@ -19,9 +19,9 @@ from flwr_dpkmeans.algorithms.proxy.entries import (
     RADIUS,
     SPREAD,
 )
-from flwr_dpkmeans.algorithms.proxy.excess_shells import cut_off, shells_of
 from flwr_dpkmeans.algorithms.proxy.proxy_space import in_proxy_space, length_of
-from flwr_dpkmeans.algorithms.proxy.refined_centroids import (
+from flwr_dpkmeans.algorithms.proxy.refining.excess_shells import cut_off, shells_of
+from flwr_dpkmeans.algorithms.proxy.refining.refined_centroids import (
     RefinedClusters,
     centre_deviations,
     without_empty_clusters,
