@@ -44,7 +44,8 @@ def n_clusters_grid(request: PlanningRequest) -> tuple[int, ...]:
     most = max(k, request.n_examples // 2)
     quarter = max(2, k // 4)
     half = max(2, k // 2)
-    values = {quarter, half, k, 2 * k, 4 * k}
+    twice = 2 * k
+    values = {quarter, half, k, twice, 2 * twice}
     possible = [value for value in values if value <= most]
     return tuple(sorted(possible))
 
@@ -74,8 +75,11 @@ def n_clusters_for_target(
     if not good:
         return None
     nearest = min(good, key=lambda k: abs(k - requested))
-    too_few = max((k for k in bad if k < nearest), default=0)
-    too_many = min((k for k in bad if k > nearest), default=max(good) + 1)
+    below = [k for k in bad if k < nearest]
+    above = [k for k in bad if k > nearest]
+    too_few = max(below, default=0)
+    beyond = max(good) + 1
+    too_many = min(above, default=beyond)
     fewest = min(k for k in good if k > too_few)
     most = max(k for k in good if k < too_many)
     while too_many - most > max(1, most // 10):
@@ -87,7 +91,10 @@ def n_clusters_for_target(
     return fewest, most
 
 
-def _is_enough(excess: Excess | None, target: float) -> bool:
+def _is_enough(
+    excess: Excess | None,
+    target: float,
+) -> bool:
     """Whether there is a plan, with a mean excess of at most the target."""
     return excess is not None and excess.mean <= target
 

@@ -58,7 +58,8 @@ class SyntheticData:
 
         Else one per simulated client.
         """
-        return tuple(np.split(self.points, self.size.n_parts))
+        parts = np.split(self.points, self.size.n_parts)
+        return tuple(parts)
 
 
 def simulated_size(request: PlanningRequest) -> SimulatedSize:
@@ -72,12 +73,14 @@ def simulated_size(request: PlanningRequest) -> SimulatedSize:
     cap = max(most_rows, 20 * request.n_clusters)
     if request.unit is PrivacyUnit.RECORD:
         repeats = math.ceil(request.n_examples / cap)
-        return SimulatedSize(1, round(request.n_examples / repeats), repeats)
+        n_rows = round(request.n_examples / repeats)
+        return SimulatedSize(1, n_rows, repeats)
     repeats = math.ceil(request.n_clients / _MOST_CLIENTS)
     clients = round(request.n_clients / repeats)
     average = request.n_examples // request.n_clients
     rows = max(1, average)
-    rows_per_client = min(rows, max(20, cap // clients))
+    share_of_cap = max(20, cap // clients)
+    rows_per_client = min(rows, share_of_cap)
     return SimulatedSize(clients, rows_per_client, repeats)
 
 
@@ -88,20 +91,28 @@ def draw_mixture(
 ) -> SyntheticData:
     """Draw one public data set of the asked shape, but with so many clusters."""
     size = simulated_size(request)
-    n_rows, d = size.n_rows, request.n_features
-    generator = np.random.default_rng([seed, n_clusters, d])
+    n_rows = size.n_rows
+    d = request.n_features
+    seeds = [seed, n_clusters, d]
+    generator = np.random.default_rng(seeds)
     shape = (n_clusters, d)
     centres = generator.uniform(-CENTRE_RANGE, CENTRE_RANGE, shape)
     labels = generator.integers(0, n_clusters, n_rows)
-    offsets = generator.normal(0.0, request.spread, (n_rows, d))
-    points = np.clip(centres[labels] + offsets, -1.0, 1.0)
+    of_all = (n_rows, d)
+    offsets = generator.normal(0.0, request.spread, of_all)
+    unclipped = centres[labels] + offsets
+    points = np.clip(unclipped, -1.0, 1.0)
     if request.schema is not None:
         points = _by_schema(request.schema, points)
         centres = _by_schema(request.schema, centres)
-    return SyntheticData(round_to_grid(points), centres, size)
+    on_grid = round_to_grid(points)
+    return SyntheticData(on_grid, centres, size)
 
 
-def _by_schema(schema: Schema, points: Array) -> Array:
+def _by_schema(
+    schema: Schema,
+    points: Array,
+) -> Array:
     """What rows in [-1, 1]^d become under a schema.
 
     Flags are 0 or 1, a category has one value, columns their weights.
@@ -118,7 +129,8 @@ def _by_schema(schema: Schema, points: Array) -> Array:
         cells = rows[:, first : first + width]
         if column.kind is Kind.CATEGORY:
             values = cells.argmax(axis=1)
-            cells[:] = np.eye(width)[values]
+            indicators = np.eye(width)
+            cells[:] = indicators[values]
         elif column.kind is Kind.FLAG:
             cells.round(out=cells)
         elif column.kind is Kind.CYCLE:
@@ -146,11 +158,14 @@ def scaled_spread(request: PlanningRequest) -> float:
     """
     if request.schema is None:
         return request.spread
-    seed = int(request.options.get("random_state", 0))
+    stated = request.options.get("random_state", 0)
+    seed = int(stated)
     data = draw_mixture(request, request.n_clusters, seed)
     variance = optimal_cost(data) / request.n_features
+    deviation = math.sqrt(variance)
     # Radii shrink by steps, so they stay wide of clusters whose rows are all alike.
-    return max(math.sqrt(variance), request.spread / 10.0)
+    smallest = request.spread / 10.0
+    return max(deviation, smallest)
 
 
 def optimal_cost(data: SyntheticData) -> float:
@@ -164,6 +179,12 @@ def optimal_cost(data: SyntheticData) -> float:
     with warnings.catch_warnings():
         # With hardly more rows than clusters some are empty, which is no concern here.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model = KMeans(len(data.centres), init=data.centres, n_init=1).fit(data.points)
+        model = KMeans(
+            len(data.centres),
+            init=data.centres,
+            n_init=1,
+        )
+        model.fit(data.points)
+    cost = cost_per_point(data.points, model.cluster_centers_)
     # As many clusters as rows cost nothing, of which no fraction can be said.
-    return max(cost_per_point(data.points, model.cluster_centers_), _SMALLEST_COST)
+    return max(cost, _SMALLEST_COST)

@@ -8,9 +8,9 @@ import numpy as np
 
 from flwr_dpkmeans.kernels.clipping import clip_steps
 from flwr_dpkmeans.kernels.grid import FloatArray
-from flwr_dpkmeans.kernels.vectors import as_column, squared_lengths
+from flwr_dpkmeans.kernels.vectors import as_column, as_floats, squared_lengths
 
-_TAUS: FloatArray = 2.0 ** np.arange(-20, 3)
+_TAUS = as_floats(2.0 ** np.arange(-20, 3))
 """Variances of a step, in variances of the data along an axis.
 
 From a thousandth to four.
