@@ -116,6 +116,7 @@ class KMeansTask(Task):
     """
 
     def longest(self) -> Task:
+        """With as many iterations as there may be."""
         if "max_iter" not in self.options.__dataclass_fields__:
             return self
         changes: dict[str, Any] = {"max_iter": self.max_rounds or MAX_ITERATIONS}
@@ -147,6 +148,7 @@ class KMeansTask(Task):
     profile_round = staticmethod(profile_round)
 
     def result_arrays(self, config: RunConfig) -> tuple[str, ...]:
+        """Names of what a result has besides centroids and counts."""
         return (
             CENTRE_DEVIATION,
             *result_extras(config),

@@ -78,6 +78,7 @@ class InProcessGrid(Grid):
         return self._run
 
     def set_run(self, run: Run) -> None:
+        """Remember the run, which decides nothing here."""
         self._run = run
 
     @contextmanager
@@ -98,6 +99,7 @@ class InProcessGrid(Grid):
         group_id: str,
         ttl: float | None = None,
     ) -> Message:
+        """A message that no network carries."""
         return Message(
             content,
             dst_node_id,
@@ -107,9 +109,11 @@ class InProcessGrid(Grid):
         )
 
     def get_node_ids(self) -> list[int]:
+        """Nodes that live in this process."""
         return list(self._nodes)
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        """Let nodes answer at once, and keep their replies."""
         ids = []
         for message in messages:
             message_id = f"message-{next(self._ids)}"
@@ -119,6 +123,7 @@ class InProcessGrid(Grid):
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        """Replies to these messages, which are not kept any longer."""
         return [
             reply
             for message_id in message_ids

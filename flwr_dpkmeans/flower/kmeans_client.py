@@ -345,7 +345,7 @@ class KMeansClient(NumPyClient):
         )
 
     def profile(self, model: Model) -> pd.DataFrame | None:
-        """This client's own rows by cluster.
+        """Rows of this client by cluster.
 
         Whatever is wrong with the table decides nothing else.
         """

@@ -316,6 +316,7 @@ class PrivateKMeans(Strategy):
         server_round: int,
         replies: Iterable[Message],
     ) -> MetricRecord | None:
+        """Take who confirmed the result, and count them."""
         self.run.take(answers_of(replies))
         return MetricRecord({"clients-confirmed": len(self.run.confirmed)})
 

@@ -126,6 +126,7 @@ class FedDPKMeansTask(OnServerPoints):
     options: FedDPKMeansOptions = FedDPKMeansOptions()
 
     def build(self, public: PublicFacts) -> Algorithm:
+        """Three steps, then Lloyd rounds, with what the appendix asks for before them."""
         facts, rounds = self.facts(public), self.options.max_iter
         n_lloyd = DEFAULT_LLOYD_ROUNDS if rounds is None else rounds
         lloyd_total = self.options.lloyd_share if n_lloyd else 0.0
@@ -167,13 +168,16 @@ class FedDPKMeansTask(OnServerPoints):
         )
 
     def cautions(self, plan: Plan) -> tuple[str, ...]:
+        """Say besides what public numbers say against the appendix's steps."""
         return *super().cautions(plan), *separation_cautions(plan)
 
     def check(self, settings: Settings) -> None:
+        """Refuse steps of the appendix without the public numbers that they need."""
         super().check(settings)
         require_known(self.options, settings)
 
     def server_points_words(self, plan: Plan) -> str:
+        """Say that points are sent where clients need them, else that they stay."""
         if self.options.reduce_diameter:
             return (
                 "are sent to every client, which takes its rows to the nearest of them"

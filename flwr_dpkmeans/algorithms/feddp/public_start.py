@@ -102,6 +102,7 @@ class PublicStartTask(OnServerPoints):
         return Algorithm(self.name, private_sums(public, planned), initial_state)
 
     def server_points_words(self, plan: Plan) -> str:
+        """Say that points stay on the server, and what follows from them that does not."""
         return (
             "stay on the server, except for their mean, the clip bounds, how far they"
             " are beyond these on average, which errors of the centres show, and the"
@@ -122,6 +123,7 @@ class ServerKMeansPlusPlusTask(PublicStartTask):
         seed: int,
         points: Array,
     ) -> Array:
+        """Choose server points by k-means++."""
         weights, generator = np.ones(len(points)), np.random.default_rng(seed)
         return points[
             plus_plus(

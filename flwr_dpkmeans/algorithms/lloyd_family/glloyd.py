@@ -28,6 +28,7 @@ class GLloydTask(OnAbsoluteSums):
     options: GLloydOptions = GLloydOptions()
 
     def build(self, public: PublicFacts) -> Algorithm:
+        """A sphere packing, then iterations whose number follows from the noise."""
         k, d = self.n_clusters, public.n_features
 
         def estimate(sigma: float) -> float:

@@ -65,6 +65,7 @@ class ProxyLloydTask(KMeansTask):
     options: ProxyLloydOptions = ProxyLloydOptions()
 
     def build(self, public: PublicFacts) -> Algorithm:
+        """Rounds of the table in `proxy_plan`."""
         return build(public)
 
     def cautions(self, plan: Plan) -> tuple[str, ...]:

@@ -54,6 +54,8 @@ class MomentsTask(OneRoundTask):
     name = "moments"
 
     def planned(self, public: PublicFacts) -> PlannedSum:
+        """Plan counts, sums and squares of all rows as one group."""
+
         @in_blocks
         def statistic(points: Array, state: State) -> Sequence[Array]:
             return moment_arrays(points, np.zeros(len(points), dtype=np.int64), 1)
@@ -74,9 +76,11 @@ class MomentsTask(OneRoundTask):
         )
 
     def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:
+        """Rows, and a mean and a deviation of each column."""
         return {"rows": (1,), "means": (1, n_features), DEVIATIONS: (1, n_features)}
 
     def cautions(self, plan: Plan) -> tuple[str, ...]:
+        """Say so where the noise leaves hardly any rows."""
         return noise_caution(
             plan,
             1,

@@ -126,9 +126,11 @@ class NaiveBayesTask(OneRoundTask):
     options: NaiveBayesOptions = NaiveBayesOptions()
 
     def n_classes(self, settings: Settings) -> int:
+        """As many as the options say."""
         return self.options.classes
 
     def check(self, settings: Settings) -> None:
+        """Refuse categories that do not fit, and tables of too many cells."""
         super().check(settings)
         categories, n_cells = (
             self.options.categories or (),
@@ -155,6 +157,7 @@ class NaiveBayesTask(OneRoundTask):
         return None if counted is None else replace(counted, least_part=0.0)
 
     def planned(self, public: PublicFacts) -> PlannedSum:
+        """Plan moments of numbers and counts of categories, by class."""
         columns, n_classes = self.columns(public.n_features), self.options.classes
         parts = moment_parts(n_classes, len(columns.numbers))
         if columns.coded:
@@ -228,6 +231,7 @@ class NaiveBayesTask(OneRoundTask):
         )
 
     def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:
+        """Rows, moments and shares of each class."""
         columns = self.columns(n_features)
         n_classes = self.options.classes
         shapes: dict[str, tuple[int, ...]] = {"rows": (n_classes,)}
@@ -299,6 +303,7 @@ class NaiveBayesTask(OneRoundTask):
         return Result(estimates, errors, axes)
 
     def cautions(self, plan: Plan) -> tuple[str, ...]:
+        """Say so where the noise leaves classes hardly any rows."""
         return noise_caution(
             plan,
             self.options.classes,

@@ -68,6 +68,7 @@ class OneRoundTask(Task):
         return CountedRows("group_counts", float(rows.sum()), rows.size)
 
     def build(self, public: PublicFacts) -> Algorithm:
+        """The one round, from which the result follows."""
         return Algorithm(
             self.name,
             private_sums(public, [self.planned(public)]),

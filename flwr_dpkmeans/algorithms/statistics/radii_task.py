@@ -93,6 +93,7 @@ class RadiiTask(OneRoundTask):
     options: RadiiOptions = RadiiOptions()
 
     def planned(self, public: PublicFacts) -> PlannedSum:
+        """Plan rows and their squared distances, by nearest centre."""
         centers, square = (
             self.scaled_centers(public.settings.bounds, public.n_features),
             self.options.reach**2,
@@ -141,6 +142,7 @@ class RadiiTask(OneRoundTask):
         )
 
     def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:
+        """One number of rows and one radius for each centre."""
         return dict.fromkeys(("rows", "radii"), (len(self.options.centers or ()),))
 
     def doubts(
