@@ -1,5 +1,6 @@
-"""Central differentially private k-means by noisy trees and local search (Balcan et al.
-2017, ICML), as a baseline.
+"""Central differentially private k-means by noisy trees and local search.
+
+Balcan et al. 2017 (ICML), as a baseline.
 
 Rows are projected; the centres of the full cells of trees, each cell cut into halves
 along every axis, are candidates; swaps of candidates, drawn by the exponential
@@ -77,8 +78,9 @@ def balcan(
     n_components: int | None = None,
     n_levels: int = 7,
 ) -> MaxCoverResult:
-    """Cluster points, (n_points, n_features), in one place by noisy trees, local
-    search, and two noisy averages.
+    """Cluster points in one place by noisy trees, local search and two noisy averages.
+
+    Points are (n_points, n_features).
 
     Arguments are those of `max_cover`; `n_levels` is that of the trees, whose finest
     cells have 2^-n_levels of the side. Each of `_PURE`'s shares is a pure release, so
@@ -232,8 +234,9 @@ def _pure_line(
     mechanism: str,
     proof: str,
 ) -> CentralLine:
-    """What is told of a pure release, whose scale is never below the priced one, or a
-    whole number's step.
+    """What is told of a pure release, whose scale is never below the priced one.
+
+    Or a whole number's step.
     """
     row, bound = sensitivity.proof
     scale = max(1.0, math.nextafter(sensitivity.bound / event.epsilon, math.inf))
@@ -258,8 +261,9 @@ def tree_centres(
     shift: FloatArray,
     source: NoiseSource,
 ) -> FloatArray:
-    """Centres of one tree's root and full cells, (n, m), the root of side 4 around the
-    box moved by the shift, (m,).
+    """Centres of one tree's root and full cells, (n, m).
+
+    The root of side 4 around the box moved by the shift, (m,).
 
     All 2^m cells that a full cell is cut into are counted with Laplace noise, empty
     ones too; those above the paper's 2 log(n) scales are full.
@@ -317,8 +321,9 @@ def local_search(
     n_components: int,
     sampler: CoverageSampler,
 ) -> _Integers:
-    """Columns, (k,), that the exponential mechanism swaps in, from a start, and of all
-    states one that it draws.
+    """Columns, (k,), that the exponential mechanism swaps in, from a start.
+
+    And of all states one that it draws.
 
     Each of as many draws as there are swaps, and of one more, is paid for by
     `draft_search`.
@@ -336,15 +341,17 @@ def local_search(
 
 
 def scores(costs: _Integers, n_components: int) -> _Integers:
-    """Costs over a fourth of the largest squared distance, which is 4 p in the box [-1,
-    1]^p, rounded down.
+    """Costs over a fourth of the largest squared distance, rounded down.
+
+    That distance is 4 p in the box [-1, 1]^p.
     """
     return costs // (n_components << _COST_BITS)
 
 
 def swap_costs(distances: FloatArray, chosen: _Integers) -> _Integers:
-    """Costs, (k, m), of the chosen columns with one of them, by row, replaced by
-    another, by column.
+    """Costs, (k, m), of the chosen columns with one of them replaced.
+
+    By row the one that is replaced, by column the one that replaces it.
     """
     to_chosen = distances[:, chosen]
     labels = to_chosen.argmin(axis=1)

@@ -87,8 +87,9 @@ def fit(config: RunConfig, parts: Sequence[Array]) -> tuple[State, Box, PrivacyR
 
 
 def require_central(config: RunConfig) -> None:
-    """Refuse client-level privacy and another trust model than ``central``, which no
-    central baseline has.
+    """Refuse client-level privacy and another trust model than ``central``.
+
+    No central baseline has either.
     """
     if config.unit is not PrivacyUnit.RECORD:
         raise ConfigurationError(

@@ -55,8 +55,9 @@ _SELECTION_THEOREM = (
 
 
 class CentralLine(NamedTuple):
-    """What was released, how far one record can move it (L2 for Gaussian noise), its
-    noise, and why it is private.
+    """What was released, how far one record can move it (L2 for Gaussian noise).
+
+    Its noise, and why it is private.
 
     The noise's scale is a standard deviation in the release's own units; for
     selections, 1 / rate.
@@ -76,8 +77,9 @@ class CentralLine(NamedTuple):
 
 @dataclass(frozen=True)
 class CoverBudget:
-    """The rate of the selections, the noise's standard deviation of each Gaussian
-    release by name, and their price.
+    """The rate of the selections.
+
+    The noise's standard deviation of each Gaussian release by name, and their price.
     """
 
     rate: float
@@ -160,8 +162,9 @@ def price_releases(
     sizes: Mapping[str, int],
     slack: Closeness,
 ) -> tuple[tuple[PureRelease, ...], tuple[GaussianRelease, ...]]:
-    """Pure releases of these shares of epsilon, Gaussian ones of these parts of what is
-    left; all cost epsilon.
+    """Pure releases and Gaussian ones that all together cost epsilon.
+
+    Pure ones have these shares of epsilon, Gaussian ones these parts of what is left.
 
     `slack`, what the pure ones' sampling may fail by, is charged with the first
     Gaussian one.

@@ -36,8 +36,9 @@ class Draws(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Checked points, the public number of them, how many dimensions they are projected
-    to, and their box's radius.
+    """Checked points, with the public number of them.
+
+    And how many dimensions they are projected to, and their box's radius.
     """
 
     points: FloatArray
@@ -95,8 +96,9 @@ class Table(NamedTuple):
 
 
 def clip_to_ball(points: FloatArray, radius: float) -> FloatArray:
-    """Clip every point to the box and to the ball around the origin, and round it
-    toward zero to the 2^-16 grid.
+    """Clip every point to the box and to the ball around the origin.
+
+    And round it toward zero to the 2^-16 grid.
 
     No row is longer than `radius` then, and each is a function of its own row alone.
     """
@@ -132,8 +134,9 @@ def project_to_box(
     n_components: int,
     generator: np.random.Generator,
 ) -> FloatArray:
-    """Project clipped points onto random orthogonal directions, scaled so that they
-    fill [-1, 1]^n_components.
+    """Project clipped points onto random orthogonal directions.
+
+    They are scaled so that they fill [-1, 1]^n_components.
 
     With `n_components` equal to the number of features there is no projection.
     Otherwise coordinates are divided by 3 ``radius / sqrt(n_features)``, three standard

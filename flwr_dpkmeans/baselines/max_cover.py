@@ -1,5 +1,6 @@
-"""Central differentially private k-means by max cover (Nguyen, Chaturvedi and Xu 2021,
-AAAI), as a baseline.
+"""Central differentially private k-means by max cover.
+
+Nguyen, Chaturvedi and Xu 2021 (AAAI), as a baseline.
 
 What differs from the paper, and why:
 
@@ -56,8 +57,9 @@ def max_cover(
     n_components: int | None = None,
     n_levels: int = 7,
 ) -> MaxCoverResult:
-    """Cluster points, (n_points, n_features), in one place by max cover, noisy
-    averages, and one private Lloyd step.
+    """Cluster points in one place by max cover and one private Lloyd step.
+
+    Points are (n_points, n_features); averages are noisy.
 
     Points are scaled to [-1, 1], and clipped to it. The number of records,
     `n_examples`, is public; by default it is thereby declared public. Points are
@@ -143,8 +145,9 @@ def _proxy_centres(
     budget: CoverBudget,
     draws: Draws,
 ) -> FloatArray:
-    """Cluster the cover's centres, weighted by noisy counts of the points nearest to
-    each.
+    """Cluster the cover's centres by their weights.
+
+    Weights are noisy counts of the points nearest to each.
 
     One record changes one count by 1. Counts of at most two standard deviations are
     dropped. Fewer centres than clusters are filled up by uniform points.

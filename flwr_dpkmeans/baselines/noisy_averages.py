@@ -20,8 +20,9 @@ from flwr_dpkmeans.privacy.noise import NoiseSource
 
 @dataclass(frozen=True, eq=False)
 class MaxCoverResult:
-    """What max cover releases: centroids, (n_clusters, n_features), in [-1, 1] on the
-    2^-16 grid.
+    """What max cover releases.
+
+    Centroids, (n_clusters, n_features), in [-1, 1] on the 2^-16 grid.
 
     Counts, (n_clusters,), are noisy numbers of points in the clusters before the last
     Lloyd step, and may be negative.
@@ -65,8 +66,9 @@ def average_twice(
 
 
 class NoisyAverages(NamedTuple):
-    """Centroids, (n_clusters, n_features) on the 2^-16 grid of [-1, 1], and noisy
-    counts, which may be negative.
+    """Centroids, (n_clusters, n_features) on the 2^-16 grid of [-1, 1].
+
+    And noisy counts, which may be negative.
     """
 
     centroids: FloatArray
@@ -78,8 +80,9 @@ def add_gaussian_noise(
     std: float,
     source: NoiseSource,
 ) -> FloatArray:
-    """Return exact multiples of 2^-16, such as counts or sums of points, with discrete
-    Gaussian noise on 2^-24.
+    """Return exact multiples of 2^-16, such as counts or sums of points.
+
+    With discrete Gaussian noise on 2^-24.
     """
     scale = 2.0**NOISE_BITS
     exact = np.rint(values * scale).astype(np.int64)
@@ -93,8 +96,9 @@ def cluster_statistics(
     labels: npt.NDArray[np.int32],
     n_clusters: int,
 ) -> tuple[FloatArray, FloatArray]:
-    """The (n_clusters, n_features) sums and the (n_clusters,) counts of the points with
-    each label.
+    """Sums and counts of the points with each label.
+
+    (n_clusters, n_features) and (n_clusters,).
 
     Adding or removing a record whose point is no longer than R changes one row of the
     sums by at most R in the L2 norm, hence all sums jointly by at most R; and one count
@@ -118,8 +122,9 @@ def noisy_averages(
     count_std: float,
     source: NoiseSource,
 ) -> NoisyAverages:
-    """Release sums and counts with Gaussian noise of these deviations, in data units
-    and in records, and divide.
+    """Release sums and counts with Gaussian noise of these deviations.
+
+    In data units and in records, and divide.
 
     A cluster whose noisy count is at most two standard deviations of the counts' noise
     keeps its previous centroid; if there is none, it gets the average of everything

@@ -1,5 +1,6 @@
-"""``flwr-dpkmeans ledger``, ``identity`` and ``schema``: what a node's owner looks at
-and decides.
+"""``flwr-dpkmeans ledger``, ``identity`` and ``schema``.
+
+What a node's owner looks at and decides.
 """
 
 from __future__ import annotations
@@ -59,8 +60,9 @@ def verify_ledger(path: LedgerPath) -> int:
 
 @ledger.command("accept", cls=Command)
 def accept_ledger(path: LedgerPath) -> int:
-    """Go on with the ledger as it stands: for its owner, after looking at what is
-    missing from it.
+    """Go on with the ledger as it stands.
+
+    For its owner, after looking at what is missing from it.
     """
     from flwr_dpkmeans.deploy.owner import owner_commands
 
@@ -69,8 +71,9 @@ def accept_ledger(path: LedgerPath) -> int:
 
 @identity.command("new", cls=Command)
 def new_identity(path: KeyPath) -> int:
-    """Make a key file, and print the public key that the other parties pin in their
-    policies.
+    """Make a key file, and print its public key.
+
+    The other parties pin it in their policies.
     """
     from flwr_dpkmeans.deploy.owner import owner_commands
 
@@ -95,8 +98,9 @@ class DraftOptions(FileFormat):
 @schema.command("draft", cls=Command)
 @takes(DraftOptions)
 def draft(options: DraftOptions) -> int:
-    """Write names and kinds of a table's columns into a .toml file beside it; the rest
-    is yours.
+    """Write names and kinds of a table's columns into a .toml file beside it.
+
+    The rest is yours.
     """
     from flwr_dpkmeans.deploy.owner import owner_commands
 
@@ -118,8 +122,9 @@ class CheckOptions(FileFormat):
 @schema.command("check", cls=Command)
 @takes(CheckOptions)
 def check(options: CheckOptions) -> int:
-    """Say how an own table reads by a schema: what is missing, misspelt, or outside the
-    bounds, and which values.
+    """Say how an own table reads by a schema.
+
+    What is missing, misspelt, or outside the bounds, and which values.
     """
     from flwr_dpkmeans.data.loading.layout import Layout
     from flwr_dpkmeans.deploy.owner import owner_commands

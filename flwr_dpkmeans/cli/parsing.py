@@ -1,5 +1,6 @@
-"""How words of a command line become options: what is misspelt is named together with
-the nearest that there is.
+"""How words of a command line become options.
+
+What is misspelt is named together with the nearest that there is.
 """
 
 from __future__ import annotations

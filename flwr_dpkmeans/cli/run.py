@@ -46,8 +46,10 @@ class RunOptions:
 
 @takes(RunOptions)
 def run(options: RunOptions) -> int:
-    """Check the configuration and the table, run flwr run --stream, and return how the
-    run ended. Every argument of flwr run will do: see flwr run --help.
+    """Check the configuration and the table, then run flwr run --stream.
+
+    The exit code says how the run ended. Every argument of flwr run will do: see flwr
+    run --help.
     """
     from flwr_dpkmeans.deploy.run_command import RunRequest, run_app
 

@@ -88,8 +88,9 @@ def _mend_of(points: object) -> str:
 
 
 def validate_columns(points: object, names: Sequence[str]) -> NDArray[np.float64]:
-    """Check points as `validate_points` does, and put a data frame's columns in the
-    order of `names`.
+    """Check points as `validate_points` does.
+
+    And put a data frame's columns in the order of `names`.
 
     What has no column names stays in its order; no names allow any names in any order.
     Other names are a `DataError`.

@@ -1,5 +1,6 @@
-"""A live page, and metrics for Prometheus, about a server's runs or a node's own
-budget.
+"""A live page, and metrics for Prometheus.
+
+About a server's runs or a node's own budget.
 
 It listens on this machine's loopback address only, answers GET, reads files, and
 changes nothing. Requests for another host's name are refused, so that no web page of
@@ -102,8 +103,9 @@ def serve(
 
 
 def read_token(path: Path | None) -> str:
-    """Return the token of a page: a new one, or that of a file, which is made if it is
-    not there.
+    """Return the token of a page.
+
+    A new one, or that of a file, which is made if it is not there.
     """
     token = secrets.token_urlsafe(_TOKEN_BYTES)
     if path is None:
@@ -175,8 +177,9 @@ def site(
 
 
 def _refusal(request: Request, token: str) -> Response | None:
-    """What a request is answered that comes by another name, or from who was not shown
-    the token.
+    """What a request is answered that comes by another name.
+
+    Or from who was not shown the token.
     """
     # Of the whole header: what stands behind a colon may be no port, but another host's
     # name.

@@ -345,8 +345,9 @@ def supernode_command(
 
 
 def apps_command(options: NodeOptions) -> list[str]:
-    """Flower's command line for the program that starts apps, where it is not the
-    SuperNode that does.
+    """Flower's command line for the program that starts apps.
+
+    Where it is not the SuperNode that does.
     """
     guarded = options.home / GUARDED / SUPEREXEC
     command = [
@@ -378,8 +379,9 @@ def guarded_environment(
     allowed: frozenset[str],
     app: str = CLIENT_APP,
 ) -> dict[str, str]:
-    """Write guarded programs for apps into a private home, and return the variables
-    with which Flower uses them.
+    """Write guarded programs for apps into a private home.
+
+    And return the variables with which Flower uses them.
     """
     guard = Guard(allowed, home / "guarded-apps", home / "alerts.log")
     return write_programs(guard, home / GUARDED, app)

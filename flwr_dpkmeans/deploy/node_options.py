@@ -17,8 +17,9 @@ from flwr_dpkmeans.deploy.settings_file import LocalPath, SettingsFile, located
 
 
 class Isolation(StrEnum):
-    """Who starts apps: the SuperNode itself, or a second program, which may be another
-    user's.
+    """Who starts apps: the SuperNode itself.
+
+    Or a second program, which may be another user's.
     """
 
     SUBPROCESS = "subprocess"

@@ -23,8 +23,9 @@ _DIED = (
 
 
 def read_progress(folder: Path) -> RunProgress:
-    """Read what a run's folder says of it, and that its program was killed, or that the
-    file is none.
+    """Read what a run's folder says of it, and that its program was killed.
+
+    Or that the file is none.
     """
     file = folder / PROGRESS_FILE
     try:

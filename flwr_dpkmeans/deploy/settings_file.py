@@ -59,8 +59,9 @@ class SettingsFile(BaseModel):
 
     @classmethod
     def from_toml(cls, path: Path) -> Self:
-        """Read it; a ConfigurationError says what cannot be read, is missing, unknown
-        or wrong.
+        """Read the file.
+
+        A ConfigurationError says what cannot be read, is missing, unknown or wrong.
         """
         return cls.of(read_toml(path, str(path)), path)
 
@@ -80,8 +81,9 @@ class SettingsFile(BaseModel):
 
     @classmethod
     def to_toml(cls, values: Mapping[str, object]) -> str:
-        """The file's text: each key (as a field) with what it is for, and behind a #
-        those that have no value.
+        """The file's text: each key (as a field) with what it is for.
+
+        And behind a # those that have no value.
         """
         lines = list[str]()
         for name, field in cls.model_fields.items():

@@ -37,8 +37,9 @@ def play_inprocess(
     labels: Sequence[Labels] | None = None,
     on_step: Callable[[Step], None] = logger.debug,
 ) -> Federated:
-    """Run any task through Flower's messages, every client behind the
-    secure-aggregation mod.
+    """Run any task through Flower's messages.
+
+    Every client is behind the secure-aggregation mod.
 
     `parts` (n_i, d; or as in `Encoded`) and `server_points` (n_server, d) are in the
     caller's units; `labels` (n_i,) are for what looks at them; `on_step` is told of

@@ -83,8 +83,9 @@ class InProcessGrid(Grid):
 
     @contextmanager
     def running(self) -> Iterator[InProcessGrid]:
-        """Set Flower's process-wide identity, from which a `Message` takes sender and
-        run, for a run.
+        """Set Flower's process-wide identity.
+
+        From which a `Message` takes sender and run, for a run.
 
         Runs of other threads wait for their turn.
         """

@@ -49,8 +49,9 @@ DESCRIBE, STATISTIC = "describe", "statistic"
 
 
 class KMeansClient(NumPyClient):
-    """A `flwr.client.NumPyClient` whose ``fit`` returns the plan's clipped statistic of
-    the own points.
+    """A `flwr.client.NumPyClient` whose ``fit`` returns a clipped statistic.
+
+    It is the plan's, of the own points.
 
     The statistic is exact: put `secure_aggregation_mod` around this client, or it
     leaves the machine unprotected.
@@ -261,8 +262,9 @@ class KMeansClient(NumPyClient):
         parameters: list[Array],
         config: dict[str, Scalar],
     ) -> tuple[float, int, dict[str, Scalar]]:
-        """Take the result: keep it on this object and write it into ``output_dir``, if
-        there is one.
+        """Take the result: keep it on this object and write it into ``output_dir``.
+
+        If there is one.
 
         `parameters` are as in `fit`; `config` has ``plan`` (bytes), ``report`` (JSON),
         ``n_clients`` (int), in the last sum, and ``spent``, what the ledger says.

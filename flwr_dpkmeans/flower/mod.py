@@ -126,8 +126,9 @@ class SecureAggregation:
         context: Context,
         wrapped: Callable[[NodeGuard], Wrapped],
     ) -> Message:
-        """Answer a message, with what computes statistics, which it may log with the
-        node's guard.
+        """Answer a message, with what computes statistics.
+
+        It may log with the node's guard.
         """
         with placed(Place(run=context.run_id, node=context.node_id)):
             return Message(

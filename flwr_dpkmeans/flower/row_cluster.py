@@ -388,8 +388,9 @@ def _of_block(
     work: Callable[[KMeansClient], Array],
     version: str,
 ) -> _BlockSum:
-    """On a worker: the number of rows and what a client of them finds, or why there is
-    nothing, without a cell.
+    """On a worker: the number of rows and what a client of them finds.
+
+    Or why there is nothing, without a cell.
     """
     vector, failed = np.zeros(0), ""
     if version != __version__:

@@ -50,8 +50,9 @@ def checked_strategy(
     *,
     simulated: bool | None = None,
 ) -> PrivateKMeans:
-    """Build the strategy, and refuse at once what simulated nodes, so many (0: not
-    known), would refuse after a minute.
+    """Build the strategy, and refuse at once what simulated nodes would refuse.
+
+    So many of them (0: not known), after a minute.
 
     Their table (file, columns, cells, split) and the plan for it are looked at as they
     look at them. `simulated` is whether this will be a simulation, if not this process
@@ -222,8 +223,9 @@ def _public_facts(config: RunValues) -> dict[str, Any]:
 
 
 def _server_data(config: RunValues) -> Table | Array | None:
-    """The server's own points: a file, a bundled data set, or those of the generated
-    mixture.
+    """The server's own points.
+
+    A file, a bundled data set, or those of the generated mixture.
     """
     source = str(config["server-data"])
     if not source and _simulated_source(config) == MIXTURE:

@@ -48,8 +48,9 @@ EndedError = ended_run_error()
 
 
 def ended_by(error: Exception) -> Exception:
-    """What to raise where a run ends by an error: its sentence, if it is of this
-    package.
+    """What to raise where a run ends by an error.
+
+    Its sentence, if it is of this package.
     """
     if isinstance(error, DPKMeansError):
         return EndedError(f"{type(error).__name__}: {named(str(error))}")

@@ -1,5 +1,6 @@
-"""Flower strategies: one for every algorithm, all with the same loop over private-sum
-rounds.
+"""Flower strategies: one for every algorithm.
+
+All with the same loop over private-sum rounds.
 """
 
 from __future__ import annotations
@@ -104,9 +105,9 @@ class PrivateKMeans(Strategy):
         Told a `Step` after each aggregation; by default it is logged as one line.
     **options
         Every other option of a run: ``n_clients``, the cohort to wait for, by default
-        whoever is there; ``n_features``, by default asked from the clients; ``trust``, ``noise``, ``max_iter``, the
-        algorithm's own, such as ``alpha`` of `FastLloyd`, and objects such as
-        ``unit=ClientLevel(20)``.
+        whoever is there; ``n_features``, by default asked from the clients; ``trust``,
+        ``noise``, ``max_iter``, the algorithm's own, such as ``alpha`` of `FastLloyd`,
+        and objects such as ``unit=ClientLevel(20)``.
 
     Raises
     ------
@@ -178,8 +179,9 @@ class PrivateKMeans(Strategy):
         on_step: OnStep | None = None,
         on_warning: Callable[[str], None] = logger.warning,
     ) -> PrivateKMeans:
-        """Build the strategy from a validated configuration, and the server's points in
-        the caller's units.
+        """Build the strategy from a validated configuration.
+
+        And the server's points in the caller's units.
 
         ``timeouts`` and ``on_step`` may be given as ever, and ``on_warning``, which is
         told each sentence of the log.
@@ -276,8 +278,9 @@ class PrivateKMeans(Strategy):
         config: ConfigRecord,
         grid: Grid,
     ) -> list[Message]:
-        """What is due in a round: requests for masked vectors, or for what comes before
-        or after them.
+        """What is due in a round.
+
+        Requests for masked vectors, or for what comes before or after them.
         """
         return [
             message_of(node, replace(request, wait=self._wait))
@@ -330,8 +333,9 @@ class PrivateKMeans(Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: EvaluateFn | None = None,
     ) -> KMeansResult:
-        """Run the whole protocol: keys, private count and bounds if not declared, T
-        rounds, last release.
+        """Run the whole protocol.
+
+        Keys, private count and bounds if not declared, T rounds, last release.
 
         Parameters
         ----------
@@ -487,8 +491,9 @@ class PrivateKMeans(Strategy):
         *,
         has_labels: bool,
     ) -> None:
-        """Refuse what so many simulated clients with such tables would refuse once they
-        are asked; nothing is sent.
+        """Refuse what simulated clients would refuse once they are asked.
+
+        So many of them with such tables; nothing is sent.
         """
         self._undisturbed()
         # Fewer than its smallest cohort would be waited for.
@@ -513,8 +518,9 @@ class PrivateKMeans(Strategy):
         )[0]
 
     def _undisturbed(self) -> None:
-        """Virtual clients do not fall silent, so that a second round trip for each sum
-        would be for nothing.
+        """Virtual clients do not fall silent.
+
+        So that a second round trip for each sum would be for nothing.
         """
         if self.config.dropout is None:
             self.config = self.config.changed(dropout=Dropout.undisturbed())
@@ -652,8 +658,9 @@ class PrivateKMeans(Strategy):
         return replies
 
     def _arrays(self) -> ArrayRecord | None:
-        """Centroids, or a task's own arrays, in the caller's units, where the server
-        may know them.
+        """Centroids, or a task's own arrays, in the caller's units.
+
+        Where the server may know them.
         """
         server = self.run
         clusters, plan = server.clusters, server.plan

@@ -190,8 +190,9 @@ class NodeGuard(Guard):
         )
 
     def _n_plans_today(self, digest: bytes) -> int:
-        """Note that a plan is looked at, and return how many others were whose runs
-        released nothing.
+        """Note that a plan is looked at.
+
+        And return how many others were whose runs released nothing.
         """
         most = self.settings.policy.plans_per_day
         if most is None:

@@ -1,5 +1,6 @@
-"""What a client allows: its own limits, held against the server's public plan before
-anything leaves.
+"""What a client allows.
+
+Its own limits, held against the server's public plan before anything leaves.
 
 A policy is read from the client's own disk, never from the server. It is permissive by
 default, so that a simulation (including the non-private baseline) runs without one. A

@@ -33,8 +33,9 @@ class CentroidNoise:
 
     @property
     def total_std(self) -> float:
-        """Standard deviation of a centroid's coordinate times the size of its cluster,
-        in scaled units.
+        """Standard deviation of a centroid's coordinate times the size of its cluster.
+
+        In scaled units.
         """
         if self.relative:
             return self.sums_std
@@ -43,8 +44,9 @@ class CentroidNoise:
         )
 
     def per_coordinate(self, units: float) -> float:
-        """Deviation of a centroid's coordinate, to first order, for a cluster of so
-        many rows (or clients).
+        """Deviation of a centroid's coordinate, to first order.
+
+        For a cluster of so many rows (or clients).
         """
         return self.total_std / units
 

@@ -1,5 +1,6 @@
-"""The planner's answer: one forecast per candidate, a recommendation, and what was
-assumed.
+"""The planner's answer.
+
+One forecast per candidate, a recommendation, and what was assumed.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""A forecast for people: its table, and its picture of expected excess against epsilon
-and against k.
+"""A forecast for people.
+
+Its table, and its picture of expected excess against epsilon and against k.
 """
 
 from __future__ import annotations

@@ -44,8 +44,9 @@ class SimulatedSize:
 
 @dataclass(frozen=True, eq=False)
 class SyntheticData:
-    """Points, (n_rows, n_features) on the grid of the box, of a mixture of equal
-    clusters with these centres.
+    """Points, (n_rows, n_features) on the grid of the box.
+
+    Of a mixture of equal clusters with these centres.
     """
 
     points: Array

@@ -20,8 +20,9 @@ def centred(
     radius: float,
     state: State,
 ) -> Array:
-    """Rows relative to the public centre, where Lemma 17 has them, clipped to the ball
-    of a radius; on the grid.
+    """Rows relative to the public centre.
+
+    Where Lemma 17 has them, clipped to the ball of a radius; on the grid.
     """
     return clip_rows(moved_rows(points - np.asarray(facts.centre), state), radius)
 

@@ -126,7 +126,7 @@ class FedDPKMeansTask(OnServerPoints):
     options: FedDPKMeansOptions = FedDPKMeansOptions()
 
     def build(self, public: PublicFacts) -> Algorithm:
-        """Three steps, then Lloyd rounds, with what the appendix asks for before them."""
+        """Three steps, then Lloyd rounds, with the appendix's steps before them."""
         facts, rounds = self.facts(public), self.options.max_iter
         n_lloyd = DEFAULT_LLOYD_ROUNDS if rounds is None else rounds
         lloyd_total = self.options.lloyd_share if n_lloyd else 0.0

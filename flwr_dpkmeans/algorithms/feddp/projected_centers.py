@@ -33,8 +33,9 @@ def centers_round(
     sums_share: float,
     counts_share: float,
 ) -> PlannedSum:
-    """Step 3: the rows nearest to each projected centre give the first centroids
-    (Algorithm 1, lines 18-24).
+    """Step 3: the rows nearest to each projected centre give the first centroids.
+
+    Algorithm 1, lines 18-24.
     """
     margin = public.options.margin
 

@@ -36,8 +36,9 @@ def projected_cluster_sums(
     *,
     as_means: bool = False,
 ) -> tuple[list[ReleasePart], Callable[[Array, State], Sequence[Array]]]:
-    """Sums and counts by label, of a client clipped or, in step 3, turned into means
-    and indicators: what and how.
+    """Sums and counts by label, of a client clipped: what and how.
+
+    In step 3 they are turned into means and indicators instead.
     """
     k, d = public.config.n_clusters, public.n_features
     norm, order = (

@@ -47,8 +47,9 @@ def weights_round(
     facts: ServerFacts,
     share: float,
 ) -> PlannedSum:
-    """Step 2: how many rows each projected server point stands for, and their k-means
-    (Algorithm 1, lines 8-17).
+    """Step 2: how many rows each projected server point stands for.
+
+    And their k-means (Algorithm 1, lines 8-17).
     """
     config = public.config
     norm, order = count_norm(config), count_order(config)

@@ -1,5 +1,6 @@
-"""ProxyLloyd: a private start without server data, then Lloyd steps on clipped
-residuals with shrunk steps.
+"""ProxyLloyd: a private start without server data, then Lloyd steps.
+
+On clipped residuals, with shrunk steps.
 
 One function for each kind of round of the table in `proxy_plan`: location, or look x 3
 -> covariance -> proxies x L -> refinement x T.
@@ -69,8 +70,9 @@ class ProxyLloydTask(KMeansTask):
         return build(public)
 
     def cautions(self, plan: Plan) -> tuple[str, ...]:
-        """Say so besides where bounds may not be much wider than the data, whose place
-        cannot be looked for.
+        """Say so besides where bounds may not be much wider than the data.
+
+        Their place cannot be looked for then.
         """
         looks = all(planned.name != "location" for planned in plan.rounds)
         if looks or plan.server is not None or plan.settings.private_bounds:

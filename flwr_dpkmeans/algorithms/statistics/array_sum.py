@@ -252,8 +252,9 @@ class ArraySumTask(Task):
         part: ArrayPart,
         scale: ArrayScale,
     ) -> list[Array]:
-        """One client's arrays in the ring, and its weight, each within the bound that
-        its block states.
+        """One client's arrays in the ring, and its weight.
+
+        Each within the bound that its block states.
         """
         # What is not finite cannot be clipped, and a refusal would tell the server of
         # it.
@@ -426,8 +427,9 @@ class ArraySumTask(Task):
         return Result(self.named(state, plan.n_clients))
 
     def cautions(self, plan: Plan) -> tuple[str, ...]:
-        """With noise nobody may count what was clipped, so that it is said beforehand
-        what may be.
+        """With noise nobody may count what was clipped.
+
+        So that it is said beforehand what may be.
         """
         stated = "" if self.clip is not None else ", the default, as no clip was stated"
         sentence = (

@@ -93,8 +93,9 @@ class ExactArraySumTask(ArraySumTask):
             )
 
     def scale(self, n_clients: int) -> ArrayScale:
-        """The bound, as a power of two, is as large in the ring as all clients' parts
-        in all rounds allow.
+        """The bound, as a power of two, as large as the ring allows.
+
+        All clients' parts in all rounds must fit.
         """
         n_parts = n_clients * self.max_rounds
         bits = min(_MOST_EXACT_BITS, _EXACT_BITS - (n_parts - 1).bit_length())
@@ -336,8 +337,9 @@ class ExactArraySumTask(ArraySumTask):
 
 
 def power_of_two_above(bound: float) -> float:
-    """The smallest power of two that is not below a bound, so that whole numbers stay
-    whole.
+    """The smallest power of two that is not below a bound.
+
+    So that whole numbers stay whole.
     """
     mantissa, exponent = math.frexp(bound)
     return math.ldexp(1.0, exponent - 1 if mantissa == 0.5 else exponent)

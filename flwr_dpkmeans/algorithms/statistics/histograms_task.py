@@ -107,8 +107,9 @@ class HistogramsTask(OneRoundTask):
         plan: Plan,
         state: State,
     ) -> Result:
-        """``counts``, (n_features, bins), and ``edges``, (n_features, bins + 1), in the
-        units of the data.
+        """``counts``, (n_features, bins), and ``edges``, (n_features, bins + 1).
+
+        In the units of the data.
         """
         d, n = state["bins"].shape
         bounds = plan_bounds(plan, d)

@@ -88,8 +88,9 @@ def moment_arrays(
 
 
 def read_moments(released: ReleasedSum) -> tuple[Array, Array, Array]:
-    """Counts, means in the box, and variances, of which noise may make some too small
-    or negative.
+    """Counts, means in the box, and variances.
+
+    Of which noise may make some too small or negative.
     """
     counts = released["group_counts"]
     rows = np.maximum(counts, 1.0)[:, None]

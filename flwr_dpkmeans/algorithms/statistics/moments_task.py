@@ -94,8 +94,9 @@ class MomentsTask(OneRoundTask):
         state: State,
         names: Sequence[str],
     ) -> tuple[str, ...]:
-        """Also columns whose variance is within two deviations of its noise, to first
-        order, of 0.
+        """Also columns whose variance is within two deviations of its noise.
+
+        To first order, of 0.
         """
         doubts = super().doubts(plan, state, names)
         first = plan.rounds[0]
@@ -128,8 +129,9 @@ class MomentsTask(OneRoundTask):
         plan: Plan,
         state: State,
     ) -> Result:
-        """``mean`` and ``deviation`` of every column, (n_features,), in the units of
-        the data, and ``rows``; errors.
+        """``mean`` and ``deviation`` of every column, (n_features,).
+
+        In the units of the data, and ``rows``; errors.
         """
         bounds = plan_bounds(plan, state["means"].shape[1])
         widths = (np.array(bounds.upper) - np.array(bounds.lower)) / 2.0

@@ -1,5 +1,6 @@
-"""Private naive Bayes: each class's count, sums and squares of numbers, and counts of
-categories, in one round.
+"""Private naive Bayes: each class's count, sums and squares of numbers.
+
+And counts of categories, in one round.
 
 Numbers are Gaussian in each class, categories have a table. With labels of classes from
 0 on; a row whose label is no class adds nothing.
@@ -248,8 +249,9 @@ class NaiveBayesTask(OneRoundTask):
         plan: Plan,
         state: State,
     ) -> Result:
-        """The model in the units of the data: ``class_prior``, ``theta`` and ``var`` of
-        numbers, ``chances`` of cells.
+        """The model in the units of the data.
+
+        ``class_prior``, ``theta`` and ``var`` of numbers, ``chances`` of cells.
 
         Named as in scikit-learn's GaussianNB where that has them; columns of categories
         are left out of ``theta``. With errors of noise, of ``var`` at most.
@@ -330,8 +332,9 @@ class NaiveBayesTask(OneRoundTask):
         state: State,
         points: Array,
     ) -> Array:
-        """Logarithm of each class's weight, (n_rows, n_classes), up to one constant, of
-        points in the box [-1, 1]^d.
+        """Logarithm of each class's weight, (n_rows, n_classes), up to one constant.
+
+        Of points in the box [-1, 1]^d.
         """
         columns, priors = self.columns(points.shape[1]), self._priors(state)
         joint = np.tile(np.log(priors), (len(points), 1))

@@ -40,8 +40,9 @@ _MOST_CENTERS = 10_000
 
 
 def _as_centers(value: object) -> object:
-    """Tuples of numbers from an array, from lists, or from text such as
-    ``"0.1,2;0.3,4"``.
+    """Tuples of numbers from an array, from lists.
+
+    Or from text such as ``"0.1,2;0.3,4"``.
     """
     rows = value.split(";") if isinstance(value, str) else value
     return (
@@ -216,8 +217,9 @@ def far_rows(
     radii: Result,
     times: float = 2.0,
 ) -> NDArray[np.bool_]:
-    """Flag rows, (n_rows, n_features) in the units of the data, farther from the
-    nearest center than some radii; local.
+    """Flag rows that are farther from the nearest center than some radii; local.
+
+    Rows are (n_rows, n_features), in the units of the data.
 
     Plan and radii are those of one run of `RadiiTask`; a data frame's columns are put
     in its order.

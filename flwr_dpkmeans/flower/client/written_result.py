@@ -80,8 +80,9 @@ def write_result(
     aside: bool = False,
     **details: Unpack[ResultDetails],
 ) -> list[Path]:
-    """Write what a run found: a clustering, with further `details` of it, or a
-    task's own arrays.
+    """Write what a run found.
+
+    A clustering, with further `details` of it, or a task's own arrays.
 
     Returns absolute paths; `show` is told first what a console may print. `aside`
     leaves the profile of the party's own rows to a process of its own: how long it

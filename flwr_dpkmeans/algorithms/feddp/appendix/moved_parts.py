@@ -28,8 +28,9 @@ def moved_centroids(
     state: State,
     facts: ServerFacts,
 ) -> Array:
-    """The same of centroids, which a server may place anywhere, but no farther than its
-    rows can be.
+    """The same of centroids, which a server may place anywhere.
+
+    But no farther than its rows can be.
     """
     return (
         clip_rows(moved_rows(centroids, state), facts.data_radius)
