@@ -54,7 +54,7 @@ class Store:
         if self.folder is None or not self.keeps:
             return None
         files = set(self.folder.glob("*.rows"))
-        of_this_name = [path for path in files if path.match(f"{self.name}-*-*.rows")]
+        of_this_name = list(self.folder.glob(f"{self.name}-*-*.rows"))
         for other in files.difference(of_this_name):
             with suppress(OSError):  # another process may have been faster
                 if time.time() - other.stat().st_mtime > _UNUSED_SECONDS:
@@ -189,32 +189,12 @@ def _is_private(facts: os.stat_result) -> bool:
     return facts.st_uid == os.geteuid() and not facts.st_mode & 0o077
 
 
-class _Progress:
-    """Says in this party's own log how fast a long table is read."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._started = time.monotonic()
-        self._last_line = self._started
-
-    def log(self, n_rows: int) -> None:
-        """Write a line if the last one is some time ago."""
-        now = time.monotonic()
-        if now <= self._last_line + _SECONDS_BETWEEN_LINES:
-            return
-        self._last_line = now
-        per_second = n_rows / (now - self._started)
-        _logger.info(
-            "%s: %d rows read, %.3g a second",
-            self._what,
-            n_rows,
-            per_second,
-        )
-
-
 def _of_one_width(blocks: Iterable[Array], what: str) -> Iterator[Array]:
-    """Blocks of a table, whose width does not change; says how fast they are read."""
-    progress = _Progress(what)
+    """Blocks of a table, whose width does not change.
+
+    This party's own log says, from time to time, how fast a long one is read.
+    """
+    started = last_line = time.monotonic()
     n_rows = 0
     width = None
     for block in blocks:
@@ -226,7 +206,11 @@ def _of_one_width(blocks: Iterable[Array], what: str) -> Iterator[Array]:
                 f" {block.shape[1]}: retry."
             )
         n_rows += len(block)
-        progress.log(n_rows)
+        now = time.monotonic()
+        if now > last_line + _SECONDS_BETWEEN_LINES:
+            last_line = now
+            per_second = n_rows / (now - started)
+            _logger.info("%s: %d rows read, %.3g a second", what, n_rows, per_second)
         yield block
 
 
@@ -237,20 +221,12 @@ def _mapped(
 ) -> Rows:
     def read(rows: slice) -> Array:
         # Mapped anew, so that it leaves memory with the block.
-        shape, offset = (rows.stop - rows.start, width), 8 * width * rows.start
-        return (
-            np.asarray(
-                np.memmap(
-                    file,
-                    np.float64,
-                    "r",
-                    offset,
-                    shape,
-                )
-            )
-            if shape[0]
-            else np.empty(shape)
-        )
+        n_rows = rows.stop - rows.start
+        shape = (n_rows, width)
+        if not n_rows:
+            return np.empty(shape)
+        offset = 8 * width * rows.start
+        return np.asarray(np.memmap(file, np.float64, "r", offset, shape))
 
     def forget() -> None:
         if path is not None:

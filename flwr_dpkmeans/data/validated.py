@@ -14,10 +14,7 @@ from flwr_dpkmeans.data.arrays_of import as_array
 from flwr_dpkmeans.data.files.cell_numbers import number_of
 from flwr_dpkmeans.data.frame_names import frame_columns, require_names
 from flwr_dpkmeans.data.table_labels import column_labels
-from flwr_dpkmeans.errors import (
-    DataError,
-    nearest,
-)
+from flwr_dpkmeans.errors import DataError, nearest
 
 _NUMBERS = (numbers.Real, np.bool_, Decimal)
 """What a cell of a frame of objects may be.

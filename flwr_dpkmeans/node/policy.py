@@ -23,12 +23,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from flwr_dpkmeans.errors import (
-    BudgetError,
-    ConfigurationError,
-    RefusalError,
-    nearest,
-)
+from flwr_dpkmeans.errors import BudgetError, ConfigurationError, RefusalError, nearest
 from flwr_dpkmeans.node.ledger import Past
 from flwr_dpkmeans.node.limit_values import (
     read_bounds,

@@ -16,7 +16,6 @@ from typing import Any
 
 from flwr_dpkmeans.errors import BudgetError, LocalMisuseError, listed
 from flwr_dpkmeans.planner.centroid_noise import centroid_noise, noise_in_units
-from flwr_dpkmeans.planner.deployment import Deployment, deployment_of
 from flwr_dpkmeans.planner.excess import (
     Curve,
     Excess,
@@ -32,6 +31,7 @@ from flwr_dpkmeans.planner.synthetic_data import (
     scaled_spread,
     simulated_size,
 )
+from flwr_dpkmeans.planner.traffic import Deployment, deployment_of
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.results.rendering import CONSOLE, HTML, rendered
 from flwr_dpkmeans.results.whole_files import write_whole

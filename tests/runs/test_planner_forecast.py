@@ -36,7 +36,6 @@ from flwr_dpkmeans.planner import (
     simulate,
 )
 from flwr_dpkmeans.planner.centroid_noise import centroid_noise
-from flwr_dpkmeans.planner.deployment import Deployment
 from flwr_dpkmeans.planner.excess import (
     Excess,
     epsilon_for_target,
@@ -51,6 +50,7 @@ from flwr_dpkmeans.planner.synthetic_data import (
     scaled_spread,
     simulated_size,
 )
+from flwr_dpkmeans.planner.traffic import Deployment
 from flwr_dpkmeans.privacy.release import as_released
 from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums.build import build_algorithm

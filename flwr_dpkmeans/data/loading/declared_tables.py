@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import (
-    Iterator,
-)
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from flwr_dpkmeans.sums.plan import Plan
 
 _RECOVERED_PART = 8
-# Bytes around the numbers in messages, as `planner.deployment` has them of the others.
+# Bytes around the numbers in messages, as `planner.traffic` has them of the others.
 _SHARE_REPLY = 250
 _UNMASK_REQUEST = 100
 _UNMASK_REPLY = 80
@@ -96,7 +96,7 @@ class Recovered(Repeated):
 
     def bytes_besides(self, plan: Plan, n_aggregations: int) -> tuple[int, int]:
         """Key shares, tickets and survivors."""
-        degree = recovery_graph(plan.n_clients, plan.max_silent).degree
+        degree, _ = self.mask_pairs(plan)
         keys = KEY_BYTES * plan.slots.number
         boxes = degree * (_ID_AND_LENGTH + _SEALED + 3 * keys)
         tickets = degree * (_ID_AND_LENGTH + KEY_BYTES)

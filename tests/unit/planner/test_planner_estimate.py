@@ -19,8 +19,8 @@ from flwr_dpkmeans.planner.centroid_noise import (
     centroid_noise,
     noise_in_units,
 )
-from flwr_dpkmeans.planner.deployment import deployment_of
 from flwr_dpkmeans.planner.request import PlanningRequest
+from flwr_dpkmeans.planner.traffic import deployment_of
 from flwr_dpkmeans.privacy.release import (
     Block,
     NoiseShape,

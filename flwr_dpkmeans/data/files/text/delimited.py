@@ -11,13 +11,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import (
-    Callable,
-    Collection,
-    Iterator,
-    Mapping,
-    Sized,
-)
+from collections.abc import Callable, Collection, Iterator, Mapping, Sized
 from dataclasses import dataclass, field
 
 import numpy as np
