@@ -96,7 +96,7 @@ class Recovered(Repeated):
 
     def bytes_besides(self, plan: Plan, n_aggregations: int) -> tuple[int, int]:
         """Key shares, tickets and survivors."""
-        degree, _ = self.mask_pairs(plan)
+        degree = recovery_graph(plan.n_clients, plan.max_silent).degree
         keys = KEY_BYTES * plan.slots.number
         boxes = degree * (_ID_AND_LENGTH + _SEALED + 3 * keys)
         tickets = degree * (_ID_AND_LENGTH + KEY_BYTES)
