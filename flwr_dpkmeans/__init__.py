@@ -38,7 +38,7 @@ _EXPORTS = {
     "flower.strategies.baseline_lloyd": "Lloyd",
     "flower.strategies.feddp": "FedDPKMeans",
     "flower.strategies.noisy_lloyd": "FastLloyd GLloyd SuLloyd",
-    "flower.strategies.proxy_lloyd": "ProxyLloyd",
+    "flower.strategies.proxy_strategy": "ProxyLloyd",
     "flower.strategies.secure_sum": "SecureSum",
     "flower.strategies.server_starts": (
         "ServerKMeansPlusPlus ServerLloyd SpherePacking"

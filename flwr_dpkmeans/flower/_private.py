@@ -154,8 +154,9 @@ def app_refusal(sentence: str) -> Exception:
 
 
 def client_app_loader(folder: Path) -> Callable[[str, str, str], ClientApp]:
-    """Flower's own function that loads a ClientApp by id, version and hash, from one
-    folder.
+    """Flower's own function that loads a ClientApp by id, version and hash.
+
+    From one folder.
 
     It holds id and version against the app's own.
     """
@@ -184,8 +185,9 @@ def missing_app_seams(app: str) -> list[str]:
 
 
 def replace_app_installation(app: str, install: Install) -> None:
-    """Let `install` unpack each app, and load what it has unpacked, whatever else the
-    server says.
+    """Let `install` unpack each app, and load what it has unpacked.
+
+    Whatever else the server says.
 
     The hole: Flower unpacks any FAB that comes, into a folder that the FAB's own
     version names, uses what lies there already, and loads from the folder that the
@@ -264,8 +266,9 @@ def _runtime(app: str) -> ModuleType:
 
 
 def missing_node_seams() -> list[str]:
-    """Functions of the SuperNode's loop that are replaced and that this version of
-    Flower does not call.
+    """Functions of the SuperNode's loop that are replaced but never called.
+
+    By this version of Flower.
     """
     loop = importlib.import_module(_NODE_LOOP)
     missing = []
@@ -413,8 +416,9 @@ def fleet_client(
 
 
 def impossible_activation(key: EllipticCurvePublicKey) -> ActivateNodeRequest:
-    """What a SuperLink refuses even to nodes that it knows, so that nothing changes
-    there: a heartbeat each 0 s.
+    """What a SuperLink refuses even to nodes that it knows.
+
+    So that nothing changes there: a heartbeat each 0 s.
     """
     from flwr.proto.fleet_pb2 import ActivateNodeRequest
 
@@ -422,8 +426,9 @@ def impossible_activation(key: EllipticCurvePublicKey) -> ActivateNodeRequest:
 
 
 def refusal_in(text: str) -> tuple[bool, bool]:
-    """Whether an answer's text is one of Flower's refusals, and whether that one is of
-    the heartbeat: then the SuperLink knows the key.
+    """Whether an answer's text is one of Flower's refusals.
+
+    And whether that one is of the heartbeat: then the SuperLink knows the key.
     """
     from flwr.supercore.error import ApiErrorCode, FlowerError
 
@@ -446,8 +451,9 @@ def key_bytes(key: EllipticCurvePublicKey) -> bytes:
 def superlink_client(
     address: str, authority: bytes
 ) -> contextlib.closing[ControlHttpClient]:
-    """Connect to a SuperLink as its operator, for ``server status`` and to let parties
-    in.
+    """Connect to a SuperLink as its operator.
+
+    For ``server status`` and to let parties in.
     """
     from flwr.supercore.control import ControlHttpClient
     from flwr.supercore.interceptors.http.runtime_version import (
