@@ -80,9 +80,7 @@ class GridBox:
         return self._by_numpy(table)
 
     def _by_numpy(self, table: FloatArray) -> FloatArray:
-        """Two steps at once: products with powers of two are exact, and each saves a
-        pass over the rows.
-        """
+        """Scale as many rows at once as stay in the processor's cache."""
         lower, upper, step = self._sides
         in_steps = np.empty(table.shape)
         for first in range(0, len(table), len(lower)):

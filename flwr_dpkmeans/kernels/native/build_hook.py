@@ -23,8 +23,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from hatchling.builders.config import BuilderConfig
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
+BuildData = dict[str, Any]
 HERE = Path(__file__).resolve().parent
 MODULE = "flwr_dpkmeans_kernels"
 SOURCES = ("kernels.c", "choice.c")
@@ -117,18 +119,18 @@ def run(command: list[str]) -> None:
         raise RuntimeError(f"{command[0]} failed: {done.stderr.strip()}")
 
 
-class KernelsHook(BuildHookInterface):  # type: ignore[misc]
+class KernelsHook(BuildHookInterface[BuilderConfig]):
     """Adds the compiled module to a wheel."""
 
     _folder: tempfile.TemporaryDirectory[str] | None = None
 
-    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile, or say why not; and have the bill of materials, if it is asked."""
+    def initialize(self, version: str, build_data: BuildData) -> None:
+        """Compile, or say why not, and add a bill of materials, if it is wanted."""
         self._add_kernels(version, build_data)
         if os.environ.get("FLWR_DPKMEANS_SBOM") == "1":
             self._add_bill(build_data)
 
-    def _add_kernels(self, version: str, build_data: dict[str, Any]) -> None:
+    def _add_kernels(self, version: str, build_data: BuildData) -> None:
         wanted = os.environ.get("FLWR_DPKMEANS_KERNELS", "")
         # An app's bundle has no C source.
         has_source = all((HERE / name).exists() for name in SOURCES)
@@ -147,7 +149,7 @@ class KernelsHook(BuildHookInterface):  # type: ignore[misc]
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{platform_tag()}"
 
-    def _add_bill(self, build_data: dict[str, Any]) -> None:
+    def _add_bill(self, build_data: BuildData) -> None:
         path = Path(self.root) / ".ci" / "sbom.py"
         spec = importlib.util.spec_from_file_location("sbom", path)
         assert spec is not None
@@ -164,9 +166,7 @@ class KernelsHook(BuildHookInterface):  # type: ignore[misc]
             self._folder = tempfile.TemporaryDirectory()
         return Path(self._folder.name)
 
-    def finalize(
-        self, version: str, build_data: dict[str, Any], artifact_path: str
-    ) -> None:
+    def finalize(self, version: str, build_data: BuildData, artifact_path: str) -> None:
         """Delete what the wheel now holds."""
         if self._folder is not None:
             self._folder.cleanup()
