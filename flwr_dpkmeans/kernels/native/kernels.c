@@ -113,7 +113,7 @@ INLINE table table_of(const double *values, int64_t n, int64_t d) {
 INLINE doubles read_vector(const table *rows, int64_t row, int64_t vector, int64_t vectors) {
     const double *at = rows->values + row * rows->d + vector * PAIRS;
     if (vector < vectors - 1) return *(const doubles_in_row *)at;
-    if (row < rows->n - 1) {
+    if (at + PAIRS <= rows->values + rows->n * rows->d) {
         double_masks bits = (double_masks)*(const doubles_in_row *)at;
         return (doubles)(bits & rows->in_last);
     }
