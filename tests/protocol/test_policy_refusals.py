@@ -223,7 +223,20 @@ CASES: dict[str, list[tuple[str, dict[str, Any], str]]] = {
             r"the plan's trust model is 'oblivious', but this client allows only"
             r" 'central', 'distributed': plan with "
             r"one of them\.",
-        )
+        ),
+        (
+            'allowed-trust = ["oblivious"]',
+            {"n_examples": None},
+            r"the plan's round 'count' has the trust model 'distributed', but this"
+            r" client allows only 'oblivious': declare what that round is to find, or"
+            r" have this client's owner allow it\.",
+        ),
+        (
+            'allowed-trust = ["oblivious"]',
+            {"bounds": ((-8.0,), (8.0,)), "private_bounds": True},
+            r"the plan's round '(count.*|magnitudes)' has the trust model 'distributed', but this"
+            r" client allows only 'oblivious': .*",
+        ),
     ],
     "allowed_algorithms": [
         (
@@ -546,7 +559,7 @@ max-epsilon-per-run = 2.0
 max-epsilon-total = 7.0
 max-delta = 1e-4
 max-delta-total = 2e-4
-allowed-trust = ["oblivious"]
+allowed-trust = ["oblivious", "distributed"]
 allowed-algorithms = ["proxy_lloyd"]
 allowed-units = ["record"]
 min-cohort = 3
