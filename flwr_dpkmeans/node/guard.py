@@ -170,6 +170,7 @@ class NodeGuard(Guard):
                 "the plan's numbers are too large or too small to compute its noise"
                 " from: give usual ones."
             ) from error
+        node_log.log_price(plan)
         # What the ledger has no part in comes first: such a refusal tells nothing of
         # other runs.
         self._admit(plan, cost_of(plan), Past())
