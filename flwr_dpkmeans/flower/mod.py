@@ -205,7 +205,7 @@ class SecureAggregation:
             sent,
         )
         memory = recall(context)
-        guard.name_peers(memory, request)
+        guard.name_peers(memory)
         memory, reply = Client(guard, wrapped(guard), memory).handle(request)
         packet = encode_reply(request.stage, reply)
         if memory is not None:
