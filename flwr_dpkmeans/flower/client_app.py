@@ -22,9 +22,10 @@ from flwr.clientapp import ClientApp
 from numpy.typing import ArrayLike
 
 from flwr_dpkmeans.data.schema import Encoded
+from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.client.node_table import load_client
 from flwr_dpkmeans.flower.client.result_folders import output_folder
-from flwr_dpkmeans.flower.client.wrapped import Held
+from flwr_dpkmeans.flower.client.wrapped import Held, Wrapped
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.mod import SecureAggregation, secure_aggregation_mod
 
@@ -55,6 +56,12 @@ def client_app(
     --------
     >>> app = client_app(lambda context: [[0.0, 1.0], [2.0, 3.0]])
     """
+    if mod.wrapped_class is not Wrapped:
+        raise ConfigurationError(
+            "this mod is for an app of its own, but client_app makes one of a"
+            " KMeansClient: give a mod without 'wrapped', or none."
+        )
+    # The mod is called in `serve`: Flower would make a message of each call.
     app = ClientApp(mods=[])
 
     def load(_: Message, context: Context) -> Any:

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 logger = placed_logger("flwr_dpkmeans.client")
 
+_SHORTEST_SECONDS = 1e-9
+
 Scalar = bool | bytes | float | int | str
 
 DESCRIBE, STATISTIC = "describe", "statistic"
@@ -222,12 +224,12 @@ class KMeansClient(NumPyClient):
             )
         )
         if isinstance(self.points, Rows):
-            each = len(self.points) / (time.monotonic() - started)
+            n_rows = len(self.points)
             logger.info(
                 "%s: %d rows, %.3g a second",
                 step.name,
-                len(self.points),
-                each,
+                n_rows,
+                a_second(n_rows, started),
             )
         return arrays, 0, {}
 
@@ -439,6 +441,15 @@ def held_by(table: Table) -> ClientTable:
         "schema": table.schema,
         "labels": read_labels,
     }
+
+
+def a_second(n_rows: float, started: float) -> float:
+    """Return how many rows a second were read since then, by `time.monotonic`.
+
+    A coarse clock may not have gone on.
+    """
+    seconds = time.monotonic() - started
+    return n_rows / max(seconds, _SHORTEST_SECONDS)
 
 
 def plan_of(config: dict[str, Scalar]) -> Plan:

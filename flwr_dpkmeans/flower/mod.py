@@ -96,11 +96,9 @@ class SecureAggregation:
         show_logs: Callable[[Context], None] | None = None,
         wrapped: type[Wrapped] | None = None,
     ) -> None:
-        self._wrapped, self._settings, self._show_logs = (
-            wrapped or Wrapped,
-            settings,
-            show_logs,
-        )
+        self.wrapped_class = Wrapped if wrapped is None else wrapped
+        self._settings = settings
+        self._show_logs = show_logs
 
     def __call__(
         self,
@@ -112,12 +110,7 @@ class SecureAggregation:
         return self.answer(
             message,
             context,
-            partial(
-                self._wrapped,
-                message,
-                context,
-                call_next,
-            ),
+            partial(self.wrapped_class, message, context, call_next),
         )
 
     def answer(
@@ -184,7 +177,12 @@ class SecureAggregation:
         context: Context,
         wrapped: Callable[[NodeGuard], Wrapped],
     ) -> Packet:
-        """The memory changes only when the whole transition has succeeded."""
+        """Answer a message of the protocol; raise for any other.
+
+        What the client remembers of the run changes only when the whole transition has
+        succeeded. Apart from it the context has a record of the table's files, which is
+        for a warning and changes whenever the table is read (`say_if_changed`).
+        """
         if not message.has_content() or RECORD not in message.content:
             raise ProtocolError(
                 "a message that is not of the private k-means protocol came, and the"

@@ -35,6 +35,7 @@ from flwr_dpkmeans.flower.kmeans_client import (
     STATISTIC,
     KMeansClient,
     Scalar,
+    a_second,
     held_by,
     logger,
     plan_of,
@@ -222,12 +223,11 @@ class ClusterClient(KMeansClient):
             return np.asarray(total.sum(axis=0))
 
         n_rows, *_ = total = self._on_cluster(added)
-        seconds = time.monotonic() - started
         logger.info(
             "%d rows on a %s cluster, %.3g a second",
             n_rows,
             self._engine.name,
-            n_rows / seconds,
+            a_second(n_rows, started),
         )
         return np.asarray(total[1:])
 

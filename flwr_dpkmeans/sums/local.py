@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Self
 
-import numpy as np
-
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.privacy.report import PrivacyReport
@@ -198,8 +196,8 @@ class LocalRun(Server):
         self.memories: dict[int, Memory] = {}
         self.awaited = Awaited()
         """What one of two clients computed for both."""
-        self.unmasked_vector: Ring = np.zeros(0, dtype=np.uint64)
-        """What the last client masked, for audits that play all parties."""
+        self.watch_vector: Callable[[Ring], None] | None = None
+        """Shown what each client masks, for audits that play all parties."""
         self.steps: list[Step] = []
 
     def play(self) -> Self:
@@ -240,7 +238,9 @@ class LocalRun(Server):
     ) -> Answer:
         """What one client answers, as it is: whatever goes wrong here is raised."""
         virtual = Virtual(self, node)
-        client = Client(virtual, virtual, self.memories.get(node))
+        client = Client(
+            virtual, virtual, self.memories.get(node), watch=self.watch_vector
+        )
         memory, reply = client.handle(request)
         # Nobody is told that such a run is stopped.
         assert memory is not None
@@ -250,7 +250,6 @@ class LocalRun(Server):
             paired = Paired(**fields, awaited=self.awaited)
             memory = changed(memory, protocol=paired)
         self.memories[node] = memory
-        self.unmasked_vector = client.unmasked_vector
         return lambda *_: reply
 
     @property

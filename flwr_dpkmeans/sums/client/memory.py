@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 
 from flwr_dpkmeans.secagg.party import Party
@@ -71,11 +72,14 @@ class Memory:
 
     @classmethod
     def unpack(cls, stored: StoredFields, run_id: int) -> Memory | None:
-        """Undo `pack`; None where it is of an earlier run."""
-        (party_name,) = PARTIES.keys() & stored.keys()
-        party = unpack_fields(PARTIES[party_name], stored)
-        if party.run_id != run_id:
+        """Undo `pack`; None where it is of an earlier run.
+
+        That may have been one of another release, whose memory cannot be read.
+        """
+        party_name = next(name for name in PARTIES if name in stored)
+        if json.loads(stored[party_name])["run_id"] != run_id:
             return None
+        party = unpack_fields(PARTIES[party_name], stored)
         plan_blob = bytes(stored["plan"])
         return unpack_fields(
             cls,

@@ -37,7 +37,7 @@ nor randomness but keys and noise is read here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -52,7 +52,7 @@ from flwr_dpkmeans.secagg.agreement import survivors_digest
 from flwr_dpkmeans.secagg.keys import generate_private_key
 from flwr_dpkmeans.secagg.party import changed
 from flwr_dpkmeans.secagg.pins import fingerprints, require_pinned
-from flwr_dpkmeans.secagg.ring import FixedPointVector, encode
+from flwr_dpkmeans.secagg.ring import FixedPointVector, Ring, encode
 from flwr_dpkmeans.sums.aggregation import party_of
 from flwr_dpkmeans.sums.checks import columns as tables
 from flwr_dpkmeans.sums.checks.verify import require_next
@@ -85,7 +85,9 @@ from flwr_dpkmeans.sums.wire import (
 class Client:
     """One client, for one request.
 
-    `memory` is of this run, and None before its first request.
+    `memory` is of this run, and None before its first request. ``watch(vector)`` is
+    shown what is masked, with this client's share of the noise: for audits that play
+    all parties, never on a node.
     """
 
     def __init__(
@@ -93,15 +95,13 @@ class Client:
         guard: Guard,
         statistic: Statistic,
         memory: Memory | None,
+        *,
+        watch: Callable[[Ring], None] | None = None,
     ) -> None:
         self._guard = guard
         self._statistic = statistic
         self._memory = memory
-        self.unmasked_vector = np.zeros(0, dtype=np.uint64)
-        """What was masked, with this client's share of the noise.
-
-        For audits that play all parties; never stored.
-        """
+        self._watch = watch
 
     def handle(self, request: Request) -> tuple[Memory | None, Reply]:
         """Answer a request.
@@ -361,7 +361,8 @@ class Client:
         vector = trust.contribute(
             exact, planned.blocks, plan.fraction_bits, shares, noise
         )
-        self.unmasked_vector = vector.values
+        if self._watch is not None:
+            self._watch(vector.values)
         party, reply = party.answer(
             message,
             vector,

@@ -43,6 +43,8 @@ from flwr_dpkmeans.flower.client.ray_nodes import OutputFiles
 from flwr_dpkmeans.flower.client.result_folders import output_folder, result_folder
 from flwr_dpkmeans.flower.client.simulated_tables import mixture_of, simulated_part
 from flwr_dpkmeans.flower.client.wrapped import Wrapped
+from flwr_dpkmeans.flower.client.wrapped_app import secure_sum_mod
+from flwr_dpkmeans.flower.client_app import client_app
 from flwr_dpkmeans.flower.in_process_grid import InProcessGrid
 from flwr_dpkmeans.flower.messages.message_records import packet_of
 from flwr_dpkmeans.flower.mod import (
@@ -542,3 +544,9 @@ def test_a_statistic_is_asked_with_what_was_released_before() -> None:
     memory.clusters = None
     with pytest.raises(LocalMisuseError, match="before the plan was final"):
         client.compute(memory, 1)
+
+
+def test_a_client_app_takes_no_mod_that_wraps_another_class() -> None:
+    """It would be called as a `KMeansClient` all the same."""
+    with pytest.raises(ConfigurationError, match="this mod is for an app of its own"):
+        client_app(lambda _: [[0.0, 1.0]], mod=secure_sum_mod)
