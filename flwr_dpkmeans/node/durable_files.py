@@ -71,7 +71,7 @@ def replace_file(path: Path, content: bytes) -> None:
         append(descriptor, b"", b"", content)
     finally:
         os.close(descriptor)
-    os.replace(new_path, path)
+    new_path.replace(path)
     sync_folder(path.parent)
 
 
