@@ -23,6 +23,7 @@ from flwr.app import (
     Message,
     RecordDict,
 )
+from support.engines import join_ray
 
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import (
@@ -65,9 +66,7 @@ def context(run: dict[str, Any] | None = None, **node: Any) -> Context:
 
 @pytest.fixture
 def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(
-        sys.modules, "ray", SimpleNamespace(is_initialized=lambda: True)
-    )
+    join_ray(monkeypatch)
 
 
 @pytest.fixture(autouse=True)

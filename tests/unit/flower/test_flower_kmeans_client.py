@@ -130,3 +130,12 @@ def test_what_own_rows_say_against_a_result_is_logged_where_it_is_written_and_ke
 def test_a_clock_that_stands_still_divides_by_no_zero() -> None:
     """The line of a log must not cost a round."""
     assert a_second(5.0, time.monotonic() + 1e6) == pytest.approx(5e9)
+
+
+def test_rows_on_the_disk_go_even_if_the_result_cannot_be_taken() -> None:
+    """No other message would delete them."""
+    forgotten: list[int] = []
+    rows = Rows(ROWS.shape, lambda asked: ROWS[asked], lambda: forgotten.append(1))
+    with pytest.raises(LocalMisuseError, match="a task without a plan"):
+        KMeansClient(rows).evaluate([], {})
+    assert forgotten
