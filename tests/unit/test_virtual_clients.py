@@ -17,7 +17,7 @@ from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.client.node_config import node_settings, stream_number
 from flwr_dpkmeans.flower.client.ray_nodes import is_simulation
 from flwr_dpkmeans.flower.client.result_folders import result_folder
-from flwr_dpkmeans.flower.mod import look_for_guard
+from flwr_dpkmeans.flower.mod import warn_without_app_guard
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.sums.plan import FIRST_NODE_ID
@@ -115,7 +115,7 @@ def test_a_node_that_flowers_own_program_runs_is_warned_that_it_has_no_guard(
     is_unguarded: bool,
 ) -> None:
     type_command(monkeypatch, [program, "--insecure"])
-    look_for_guard()
+    warn_without_app_guard()
     assert [record.__dict__["event"] for record in caplog.records] == [
         "unguarded"
     ] * is_unguarded

@@ -495,7 +495,7 @@ def test_a_wrapped_client_without_an_answer_fails_and_the_message_is_as_it_was(
     with pytest.raises(
         LocalMisuseError, match="the wrapped client answered with an error"
     ):
-        around.answered({})
+        around.reply_of_app({})
     assert list(around._message.content) == ["of"]
 
 
