@@ -23,6 +23,7 @@ from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO
 from flwr_dpkmeans.sums.build import task_round
 from flwr_dpkmeans.sums.checks.columns import planned_schema
 from flwr_dpkmeans.sums.client import Client, Guard, Memory, Statistic
+from flwr_dpkmeans.sums.client.injected import TableFacts
 from flwr_dpkmeans.sums.paired import Awaited, Paired
 from flwr_dpkmeans.sums.plan import FIRST_NODE_ID, Plan
 from flwr_dpkmeans.sums.round import Array, Labels, State
@@ -92,14 +93,14 @@ class Virtual(Guard, Statistic):
         beside = table[:, width:]
         return points, beside
 
-    def describe(self) -> tuple[int, tuple[str, ...], bool, str]:
+    def describe(self) -> TableFacts:
         """See `Statistic.describe`; names and schema are those of the plan."""
         points, _ = self._table()
         _, n_features = points.shape
         settings = self._settings
         has_labels = self._labels is not None
         schema = planned_schema(settings)
-        return n_features, settings.feature_names, has_labels, schema
+        return TableFacts(n_features, settings.feature_names, has_labels, schema)
 
     def compute(
         self,

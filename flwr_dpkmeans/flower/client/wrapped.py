@@ -21,6 +21,7 @@ from flwr_dpkmeans.node.guard import NodeGuard
 from flwr_dpkmeans.node.node_log import logger as node_logger
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.sums.client import Memory
+from flwr_dpkmeans.sums.client.injected import TableFacts
 from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.statement import LOCAL
 
@@ -65,7 +66,7 @@ class Wrapped:
         self._call_next = call_next
         self._guard = guard
 
-    def describe(self) -> tuple[int, tuple[str, ...], bool, str]:
+    def describe(self) -> TableFacts:
         """See `flwr_dpkmeans.sums.client.Statistic`."""
         _, metrics = self._call("fit", [], {"task": DESCRIBE})
         width = metrics.get("n_features")
@@ -78,11 +79,11 @@ class Wrapped:
         if "used" in metrics:
             # Columns that are only profiled have no names among those of the points.
             self._guard.settings.policy.check_columns(json.loads(str(metrics["used"])))
-        return (
+        return TableFacts(
             width,
             tuple(map(str, names)),
-            bool(metrics.get("has_labels", False)),
-            str(metrics.get("schema", "")),
+            has_labels=bool(metrics.get("has_labels", False)),
+            schema=str(metrics.get("schema", "")),
         )
 
     def compute(

@@ -18,6 +18,7 @@ from flwr_dpkmeans.node.node_log import logger as node_logger
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.sums.build import task_round
 from flwr_dpkmeans.sums.client import Memory
+from flwr_dpkmeans.sums.client.injected import TableFacts
 from flwr_dpkmeans.sums.round import Array, State
 
 if TYPE_CHECKING:
@@ -33,9 +34,9 @@ class WrappedApp(Wrapped):
     It gets and gives what Flower's `FedAvg` asks for.
     """
 
-    def describe(self) -> tuple[int, tuple[str, ...], bool, str]:
+    def describe(self) -> TableFacts:
         """There is no table."""
-        return 1, (), False, ""
+        return TableFacts(1, (), has_labels=False, schema="")
 
     def compute(
         self,

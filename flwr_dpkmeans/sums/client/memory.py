@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
+from flwr_dpkmeans.secagg.ciphers import AttemptId
 from flwr_dpkmeans.secagg.party import Party
 from flwr_dpkmeans.sums.aggregation import PARTIES
 from flwr_dpkmeans.sums.outcome import Discoveries
@@ -32,10 +33,12 @@ class Memory:
     Names the run in the ledger.
     """
     clusters: State | None
-    """None while the plan is preliminary."""
+    """None while the plan is preliminary, and until the first state came where the
+    server alone makes it.
+    """
     n_features: int
-    attempts: tuple[tuple[int, int], ...] = ()
-    """What was answered so far."""
+    attempts: tuple[AttemptId, ...] = ()
+    """(round, attempt) of every vector that was answered, in order."""
     discoveries: Discoveries = field(default_factory=Discoveries)
     n_recognised: int = 0
     """How many peers the policy's pinned identities recognised in the run's first
@@ -56,7 +59,7 @@ class Memory:
     def digest(self) -> bytes:
         """Hash what the tag of a reply covers.
 
-        The state, or before there is one what has been discovered.
+        The state; before there is one, what was discovered; empty before that.
         """
         if self.clusters is not None:
             return self.clusters.digest
@@ -67,7 +70,8 @@ class Memory:
     def pack(self) -> StoredFields:
         """Write it as text and blobs, for one record that is replaced as a whole."""
         protocol = pack_fields(self.protocol)
-        others = pack_fields(self, "protocol", "plan_blob", "plan")
+        # The plan stands under its own name as it came, and is parsed again.
+        others = pack_fields(self, without=("protocol", "plan_blob", "plan"))
         return {**protocol, **others, "plan": self.plan_blob}
 
     @classmethod

@@ -171,7 +171,7 @@ def test_a_result_that_is_mostly_noise_is_warned_of() -> None:
         "cohort": (),
     }
     for clusters, warns in ((state, True), (None, False)):
-        report = Client(guard, cast(Any, None), None)._report(
+        report = Client(guard, cast(Any, None), None)._report_and_log(
             memory(clusters=clusters, attempts=((1, 0), (2, 0)), **given)
         )
         assert (faint in report.warnings) is warns

@@ -382,7 +382,9 @@ def test_what_a_client_keeps_of_a_run_is_read_again(attempt: int) -> None:
         party = Retry(7, 3, b"p" * 32, 2, 0, False, b"digest", roster=known)
         assert wire.unpack_fields(Retry, wire.pack_fields(party)) == party
         assert (
-            wire.unpack_fields(Retry, wire.pack_fields(party, "run_id"), run_id=7)
+            wire.unpack_fields(
+                Retry, wire.pack_fields(party, without=("run_id",)), run_id=7
+            )
             == party
         )
 
