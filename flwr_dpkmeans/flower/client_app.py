@@ -1,5 +1,6 @@
-"""A client in Flower: what a node says for itself, the secure-aggregation mod, and
-ready-made ClientApps.
+"""A client in Flower: what a node says for itself, the secure-aggregation mod.
+
+And ready-made ClientApps.
 
 Settings, folders, the log, and whether it is simulated a node reads from its own part
 of Flower's context.
@@ -43,8 +44,8 @@ def client_app(
         ``schema.encode(table)``, or a `KMeansClient` that holds them. Rows with a cell
         that is no finite number are left out: were they an error, the server would see
         that one is there. Lists must all be of one length, which the server learns as
-        the table's width: of others it would learn that of most. Results are written in the node's output folder (see
-        `output_folder`).
+        the table's width: of others it would learn that of most. Results are written in
+        the node's output folder (see `output_folder`).
     mod : SecureAggregation
         The secure-aggregation mod; on by default.
 

@@ -52,8 +52,9 @@ STATISTIC = "statistic"
 
 
 class KMeansClient(NumPyClient):
-    """A `flwr.client.NumPyClient` whose ``fit`` returns the plan's clipped statistic of
-    the own points.
+    """A `flwr.client.NumPyClient` whose ``fit`` returns a clipped statistic.
+
+    It is the plan's, of the own points.
 
     The statistic is exact: put `secure_aggregation_mod` around this client, or it
     leaves the machine unprotected.
@@ -263,8 +264,9 @@ class KMeansClient(NumPyClient):
         parameters: list[Array],
         config: dict[str, Scalar],
     ) -> tuple[float, int, dict[str, Scalar]]:
-        """Take the result: keep it on this object and write it into ``output_dir``, if
-        there is one.
+        """Take the result: keep it on this object and write it into ``output_dir``.
+
+        If there is one.
 
         `parameters` are as in `fit`; `config` has ``plan`` (bytes), ``report`` (JSON),
         ``n_clients`` (int), in the last sum, and ``spent``, what the ledger says.
@@ -337,7 +339,7 @@ class KMeansClient(NumPyClient):
             self.evaluation_ = read_evaluation(plan, state, n_clients)
 
     def _write_result(self, folder: Path, plan: Plan, state: State, spent: str) -> None:
-        from flwr_dpkmeans.flower.client.written_result import write_result
+        from flwr_dpkmeans.flower.client.written_result import Columns, write_result
         from flwr_dpkmeans.results.aside import can_run_aside
 
         report = self.privacy_
@@ -347,8 +349,7 @@ class KMeansClient(NumPyClient):
             plan,
             state,
             replace(report, warnings=report.warnings + self.local_warnings_),
-            agreed_names(plan, self.feature_names),
-            self.schema,
+            Columns(agreed_names(plan, self.feature_names), self.schema),
             self.profile,
             aside=can_run_aside(),
             evaluation=self.evaluation_,
@@ -371,7 +372,7 @@ class KMeansClient(NumPyClient):
         return count_outside(plan.bounds, (points[block] for block in blocks))
 
     def profile(self, model: Model) -> pd.DataFrame | None:
-        """This client's own rows by cluster.
+        """Rows of this client by cluster.
 
         Whatever is wrong with the table decides nothing else.
         """

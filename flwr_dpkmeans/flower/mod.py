@@ -31,7 +31,7 @@ from flwr_dpkmeans.log import Place, event, placed, printable, where_raised
 from flwr_dpkmeans.node.guard import NodeGuard
 from flwr_dpkmeans.node.node_log import log_failure
 from flwr_dpkmeans.node.node_log import logger as node_logger
-from flwr_dpkmeans.node.settings import NodeSettings
+from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.sums.client import Client
 from flwr_dpkmeans.sums.wire import (

@@ -1,7 +1,7 @@
-"""A ledger's file, and two beside it: the head counts its entries, and the plans file
-lists the plans that were looked at today.
+"""A ledger's file, and two files beside it.
 
-``ledger.md`` says what ledger and head hold and withstand. Both are only ever appended
+The head counts its entries, and the plans file lists the plans that were looked at
+today. ``policy.md`` says what ledger and head hold and withstand. Both are only ever appended
 to, only their complete lines count, and whoever reads or writes either holds the lock
 of the ledger. The plans file has a lock of its own and is replaced as a whole.
 Messages about them name their paths: they are for the person at this machine.

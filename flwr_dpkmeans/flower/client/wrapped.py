@@ -112,8 +112,9 @@ class Wrapped:
         memory: Memory,
         report: Callable[[], PrivacyReport],
     ) -> bool:
-        """Hand the result on: whatever goes wrong now is for this log and ledger only,
-        and the server gets its tag.
+        """Hand the result on: whatever goes wrong now is for this log and ledger only.
+
+        And the server gets its tag.
 
         What a client writes holds facts of its own rows. Were an error of that an
         answer, a server could choose names or bounds with which it fails for some rows
@@ -158,8 +159,9 @@ class Wrapped:
         memory: Memory,
         config: dict[str, ConfigValue],
     ) -> ArraysAndMetrics:
-        """Call with the state so far: its arrays, whose names are in the configuration,
-        and then the movements.
+        """Call with the state so far.
+
+        Its arrays, whose names are in the configuration, and then the movements.
         """
         state = memory.clusters
         if state is None:
@@ -176,8 +178,9 @@ class Wrapped:
         arrays: Sequence[Array],
         config: dict[str, ConfigValue],
     ) -> ArraysAndMetrics:
-        """Call the wrapped NumPyClient, with arrays under consecutive keys, as Flower
-        stores them.
+        """Call the wrapped NumPyClient, with arrays under consecutive keys.
+
+        As Flower stores them.
         """
         parameters = ArrayRecord.from_numpy_ndarrays(
             list(map(np.ascontiguousarray, arrays))
@@ -222,9 +225,9 @@ class Wrapped:
 
 
 class InProcessClient(Wrapped):
-    """A client of this process: it is called as it is, where records would take more
-    time than the statistic.
+    """A client of this process.
 
+    It is called as it is, where records would take more time than the statistic.
     ``load(context)`` makes it, once for a message.
     """
 

@@ -36,7 +36,7 @@ class Guard:
     """Identities that the policy pins, with their names; None if it pins nobody."""
 
     def marks(self) -> frozenset[bytes]:
-        """`secagg.pins.pin_mark` of each identity that this node pins, for the server."""
+        """Make `secagg.pins.pin_mark` of each pinned identity, for the server."""
         return frozenset()
 
     def started(self) -> str:

@@ -52,9 +52,9 @@ def require_following(
     if requested_index != next_index:
         end = memory.plan.last_round + 1
         raise ProtocolError(
-            f"round {requested_index} was asked for after round {released_index}, but by"
-            f" what was released round {next_index} follows ({end}: the end): stop the"
-            " run and check the server."
+            f"round {requested_index} was asked for after round {released_index}, but"
+            f" by what was released round {next_index} follows ({end}: the end): stop"
+            " the run and check the server."
         )
 
 
