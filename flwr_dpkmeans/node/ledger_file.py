@@ -1,9 +1,9 @@
 """A ledger's file, and two files beside it.
 
 The head counts its entries, and the plans file lists the plans that were looked at
-today. ``policy.md`` says what ledger and head hold and withstand. Both are only ever appended
-to, only their complete lines count, and whoever reads or writes either holds the lock
-of the ledger. The plans file has a lock of its own and is replaced as a whole.
+today. ``policy.md`` says what ledger and head hold and withstand. Both are only ever
+appended to, only their complete lines count, and whoever reads or writes either holds
+the lock of the ledger. The plans file has a lock of its own and is replaced as a whole.
 Messages about them name their paths: they are for the person at this machine.
 """
 
