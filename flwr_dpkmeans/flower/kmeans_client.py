@@ -204,7 +204,7 @@ class KMeansClient(NumPyClient):
             )
         plan = plan_of(config)
         index = int(config["round"])
-        if plan.discovers(index):
+        if plan.is_preliminary(index):
             statistic = plan.task.preliminary_statistic(
                 plan,
                 index,

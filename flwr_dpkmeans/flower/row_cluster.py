@@ -134,7 +134,9 @@ class ClusterClient(KMeansClient):
             return super().fit(parameters, config)
         plan, index = plan_of(config), int(config["round"])
         step = (
-            None if plan.discovers(index) else build_algorithm(plan).rounds[index - 1]
+            None
+            if plan.is_preliminary(index)
+            else build_algorithm(plan).rounds[index - 1]
         )
         if plan.settings.unit is not PrivacyUnit.RECORD or not (
             step is None or step.in_blocks

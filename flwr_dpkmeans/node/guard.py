@@ -407,7 +407,7 @@ class NodeGuard(Guard):
                 name,
             )
         )
-        n_asked = len(memory.protocol.cohort.members)
+        n_asked = len(memory.party.cohort.members)
         node_log.log_shares_given(request, n_asked)
 
     def _entry(
@@ -440,7 +440,7 @@ class NodeGuard(Guard):
     ) -> None:
         """Log that this client shared the keys of the run."""
         self.name_peers(memory)
-        announced = memory.protocol.announced
+        announced = memory.party.announced
         n_clients = 0 if announced is None else len(announced.members)
         node_log.log_keys_shared(
             n_clients,
@@ -504,7 +504,7 @@ class NodeGuard(Guard):
         except BudgetError as error:
             node_log.log_failure(error)
         again = ""
-        if memory is not None and memory.protocol.phase is Phase.FINISHED:
+        if memory is not None and memory.party.phase is Phase.FINISHED:
             again = ", of whose end this node had heard before"
         reason = printable(sentence, LONGEST_SENTENCE)
         logger.warning(

@@ -111,7 +111,7 @@ class Virtual(Guard, Statistic):
         plan = memory.plan
         points, beside = self._table()
         task = plan.task
-        if plan.discovers(index):
+        if plan.is_preliminary(index):
             discoveries = memory.discoveries
             return task.preliminary_statistic(plan, index, points, discoveries)
         assert memory.clusters is not None
@@ -245,11 +245,11 @@ class LocalRun(Server):
         memory, reply = client.handle(request)
         # Nobody is told that such a run is stopped.
         assert memory is not None
-        protocol = memory.protocol
-        if request.stage is Stage.KEYS and isinstance(protocol, Retry):
-            fields = vars(protocol)
+        party = memory.party
+        if request.stage is Stage.KEYS and isinstance(party, Retry):
+            fields = vars(party)
             paired = Paired(**fields, awaited=self.awaited)
-            memory = changed(memory, protocol=paired)
+            memory = changed(memory, party=paired)
         self.memories[node] = memory
         return lambda *_: reply
 

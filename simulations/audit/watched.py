@@ -141,12 +141,12 @@ def _seen(
     plan = before.plan
     index = step.round_index
     state: State | Discoveries = before.discoveries
-    if before.clusters is not None and not plan.discovers(index):
+    if before.clusters is not None and not plan.is_preliminary(index):
         planned = build_algorithm(plan).rounds[index - 1]
         state = before.clusters.view(planned.reads)
     release = Release(index, step.attempt, passed["broadcast"])
-    is_blinded = plan.round_at(index).model.blinded
-    released = after.protocol.unblind(release, blinded=is_blinded).values
+    is_blinded = plan.round_at(index).trust_model.blinded
+    released = after.party.unblind(release, blinded=is_blinded).values
     return Seen(
         plan,
         index,

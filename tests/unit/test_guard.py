@@ -173,7 +173,7 @@ def test_shares_of_a_sum_are_given_once() -> None:
     node = guard()
     charged(node, (1, 0), epsilon=worst_case(plan()), delta=plan().delta)
     told = memory(
-        (1, 0), protocol=SimpleNamespace(cohort=SimpleNamespace(members=(1, 2, 3)))
+        (1, 0), party=SimpleNamespace(cohort=SimpleNamespace(members=(1, 2, 3)))
     )
     node.give_shares(told, UnmaskRequest(1, 0, (2, 3)))
     assert [(entry.attempt, entry.release) for entry in node.settings.ledger.entries()][

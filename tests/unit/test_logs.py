@@ -49,10 +49,10 @@ from flwr_dpkmeans.log import (
     event,
     name_nodes,
     named,
-    now_at,
     placed,
     placed_logger,
     printable,
+    set_log_place,
     show_logs,
     where_raised,
 )
@@ -153,9 +153,9 @@ def test_a_place_ends_with_its_block_even_when_it_raises(
         pytest.raises(ValueError, match="x"),
         placed(Place(run=1, node=2)),
     ):
-        now_at(3, 4)
+        set_log_place(3, 4)
         with placed(Place(run=9)):
-            now_at(8, 0)
+            set_log_place(8, 0)
         logger.warning("inside")
         raise ValueError("x")
     logger.warning("outside")
@@ -218,7 +218,7 @@ def record_of(
     **extra: Any,
 ) -> Any:
     with placed(Place(run=12, node=node)):
-        now_at(2, 1)
+        set_log_place(2, 1)
         logger = logging.getLogger("flwr_dpkmeans.server")
         record = logger.makeRecord(
             logger.name, level, "file", 1, message, args, None, extra=extra
@@ -634,8 +634,8 @@ def test_a_client_forgets_its_keys_with_the_result(
         assert memory is not None
         assert not [
             each.name
-            for each in fields(memory.protocol)
-            if not each.repr and vars(memory.protocol)[each.name]
+            for each in fields(memory.party)
+            if not each.repr and vars(memory.party)[each.name]
         ]
 
 
@@ -648,7 +648,7 @@ def test_what_a_client_holds_is_not_in_its_reprs(
     memory = recall(federation.grid.contexts[FIRST_NODE_ID])
     assert memory is not None
     client = federation.clients[FIRST_NODE_ID]
-    state = memory.protocol
+    state = memory.party
     told = f"{memory!r} {memory} {state!r} {memory.clusters!r} {client!r}"
     secrets = [
         state.private_key,

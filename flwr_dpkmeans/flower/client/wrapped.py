@@ -98,7 +98,7 @@ class Wrapped:
             "round": index,
         }
         start = time.perf_counter()
-        if memory.plan.discovers(index):
+        if memory.plan.is_preliminary(index):
             # Of what was discovered, a statistic looks at the coarse ranges only.
             sides = memory.discoveries.box or ()
             arrays, _ = self._call("fit", [np.array(side) for side in sides], config)
@@ -147,7 +147,7 @@ class Wrapped:
             report = replace(report, warnings=(*report.warnings, LOCAL + CHANGED))
         config: dict[str, ConfigValue] = {
             "report": json.dumps(report.to_dict()),
-            "n_clients": len(memory.protocol.cohort.members),
+            "n_clients": len(memory.party.cohort.members),
             "spent": self._guard.spent(memory.plan),
             "plan": memory.plan_blob,
         }

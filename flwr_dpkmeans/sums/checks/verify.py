@@ -108,7 +108,7 @@ def _require_server_points(plan: Plan) -> None:
         )
     # Without the points clients would stand still after a release that the server
     # cannot read.
-    if plan.server_advances and not plan.model.server_has_result():
+    if plan.server_advances and not plan.trust_model.server_has_result():
         raise ProtocolError(
             "the plan keeps the server's points back, but under trust"
             f" {plan.settings.trust!r} the clients go on by themselves and need them:"

@@ -23,7 +23,8 @@ from flwr_dpkmeans.sums.wire.stored_fields import (
 class Memory:
     """One client's whole state in one run."""
 
-    protocol: Party
+    party: Party
+    """Keys, masks and rosters of the aggregation."""
     plan_blob: bytes = field(repr=False)
     """The plan in force, as received."""
     plan: Plan = field(repr=False)
@@ -69,10 +70,10 @@ class Memory:
 
     def pack(self) -> StoredFields:
         """Write it as text and blobs, for one record that is replaced as a whole."""
-        protocol = pack_fields(self.protocol)
+        party = pack_fields(self.party)
         # The plan stands under its own name as it came, and is parsed again.
-        others = pack_fields(self, without=("protocol", "plan_blob", "plan"))
-        return {**protocol, **others, "plan": self.plan_blob}
+        others = pack_fields(self, without=("party", "plan_blob", "plan"))
+        return {**party, **others, "plan": self.plan_blob}
 
     @classmethod
     def unpack(cls, stored: StoredFields, run_id: int) -> Memory | None:
@@ -88,7 +89,7 @@ class Memory:
         return unpack_fields(
             cls,
             stored,
-            protocol=party,
+            party=party,
             plan_blob=plan_blob,
             plan=load_plan(plan_blob),
         )

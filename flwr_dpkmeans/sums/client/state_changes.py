@@ -68,7 +68,7 @@ def readable_sum(memory: Memory, release: messages.Release) -> AggregateVector:
             f"the release of round {release.round_index} has {release.values.size}"
             f" entries, but the plan has {planned.length}: stop the run."
         )
-    return memory.protocol.unblind(release, blinded=planned.model.hides_sums())
+    return memory.party.unblind(release, blinded=planned.trust_model.hides_sums())
 
 
 def as_arrays(
@@ -78,7 +78,7 @@ def as_arrays(
 ) -> ReleasedSum:
     """A noised sum as the arrays of its round."""
     planned = plan.round_at(index)
-    return planned.model.read(readable, planned.blocks, plan.fraction_bits)
+    return planned.trust_model.read(readable, planned.blocks, plan.fraction_bits)
 
 
 def with_discoveries(memory: Memory, release: messages.Release) -> Memory:

@@ -45,7 +45,7 @@ from typing import assert_never
 import numpy as np
 
 from flwr_dpkmeans.errors import IdentityError, ProtocolError
-from flwr_dpkmeans.log import now_at
+from flwr_dpkmeans.log import set_log_place
 from flwr_dpkmeans.privacy.provenance import Provenance
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.secagg import messages
@@ -156,7 +156,7 @@ class Client:
         if memory is None:
             # This client refused the plan, or never saw it.
             return None
-        return changed(memory, protocol=memory.protocol.stopped())
+        return changed(memory, party=memory.party.stopped())
 
     def _agree(self, request: Request) -> tuple[Memory, KeysReply]:
         """Check the plan, look at the own table, and answer with a fresh public key.
@@ -193,7 +193,7 @@ class Client:
         private_key = generate_private_key()
         party = party_of(plan, guard.node_id, private_key, min_cohort, digest)
         memory = Memory(
-            protocol=party,
+            party=party,
             plan_blob=request.plan,
             plan=plan,
             agreed_digest=digest,
@@ -236,7 +236,7 @@ class Client:
         server made up.
         """
         guard = self._guard
-        public_key = memory.protocol.public_key
+        public_key = memory.party.public_key
         digest = memory.agreed_digest
         identity = b""
         signature = b""
@@ -270,7 +270,7 @@ class Client:
         self._guard.require_same_history(memory)
         require_size(memory.plan, message.roster)
         n_recognised = self._recognised(memory, message)
-        party, reply = memory.protocol.share(message)
+        party, reply = memory.party.share(message)
         neighbours = tuple(reply.boxes)
         identities = []
         if n_recognised > 0:
@@ -279,7 +279,7 @@ class Client:
                 identities.append((node, credential.identity))
         memory = changed(
             memory,
-            protocol=party,
+            party=party,
             n_recognised=n_recognised,
             identities=tuple(identities),
             cohort=fingerprints(message.roster, message.credentials),
@@ -294,9 +294,9 @@ class Client:
         request: Request,
     ) -> tuple[Memory, messages.SumReply]:
         """Take in the last release, compute the next vector, charge it and answer."""
-        now_at(message.round_index, message.attempt)
+        set_log_place(message.round_index, message.attempt)
         plan = memory.plan
-        party = memory.protocol
+        party = memory.party
         # By the plan in force: no later one can have other retries (`require_next`).
         require_planned(plan, message)
         # Before the party moves on to the round that is asked for.
@@ -310,7 +310,7 @@ class Client:
         if message.release is not None:
             self._require_confirmed(memory, message.confirmations)
         party = party.admit(message, plan.first_round, plan.skips_to)
-        memory = changed(memory, protocol=party)
+        memory = changed(memory, party=party)
         memory = self._take_in(memory, message, request.plan, is_repeated=is_repeated)
         if message.release is not None:
             require_following(memory, message.release.round_index, message.round_index)
@@ -335,13 +335,13 @@ class Client:
         release = message.release
         released_index = None if release is None else release.round_index
         is_of_task = release is not None
-        if release is not None and memory.plan.discovers(release.round_index):
+        if release is not None and memory.plan.is_preliminary(release.round_index):
             memory = with_discoveries(memory, release)
             is_of_task = False
         memory = self._with_next_plan(memory, next_plan, released_index)
         plan = memory.plan
         column_checks.require_agreed_columns(plan, memory.columns)
-        if plan.server_advances and not plan.discovers(message.round_index):
+        if plan.server_advances and not plan.is_preliminary(message.round_index):
             return with_server_state(
                 memory, message.round_index, message.state, is_repeated=is_repeated
             )
@@ -365,10 +365,10 @@ class Client:
         """Compute, mask and charge one vector: the sending half of `_sum`."""
         guard = self._guard
         plan = memory.plan
-        party = memory.protocol
+        party = memory.party
         attempt_id = message.attempt_id
         planned = plan.round_at(message.round_index)
-        trust = planned.model
+        trust = planned.trust_model
         cohort = party.cohort
         # Who shared keys where sums are recovered; else the roster itself.
         sharers = cohort if party.announced is None else party.announced
@@ -392,7 +392,7 @@ class Client:
         guard.require_in_time(wait)
         guard.charge(memory, *attempt_id, shares.n_clients)
         attempts = (*memory.attempts, attempt_id)
-        return changed(memory, protocol=party, attempts=attempts), reply
+        return changed(memory, party=party, attempts=attempts), reply
 
     def _vector(
         self,
@@ -431,8 +431,8 @@ class Client:
     ) -> tuple[Memory, messages.UnmaskReply]:
         """Give a share for each neighbour, and sign the survivors that were named."""
         guard = self._guard
-        now_at(message.round_index, message.attempt)
-        party, reply = memory.protocol.unmask(message)
+        set_log_place(message.round_index, message.attempt)
+        party, reply = memory.party.unmask(message)
         if guard.identity is not None:
             # Neighbours compare it with what they heard, so that a server that says
             # two things is found out.
@@ -447,7 +447,7 @@ class Client:
         # With an older memory, both shares of one neighbour would be given: the ledger
         # remembers.
         guard.give_shares(memory, message)
-        return changed(memory, protocol=party), reply
+        return changed(memory, party=party), reply
 
     def _finish(
         self,
@@ -457,14 +457,14 @@ class Client:
         """Take the last release in, hand the result on and tag the state."""
         release = message.release
         index = release.round_index
-        now_at(index, release.attempt)
+        set_log_place(index, release.attempt)
         self._require_confirmed(memory, message.confirmations)
-        memory = changed(memory, protocol=memory.protocol.finish(message))
+        memory = changed(memory, party=memory.party.finish(message))
         plan = memory.plan
         last = plan.last_round
         # With a tolerance, `require_following` decides below.
         is_early = index < last and plan.task.tolerance is None
-        if plan.discovers(index) or is_early:
+        if plan.is_preliminary(index) or is_early:
             raise ProtocolError(
                 f"the run was finished after round {index}, but the plan has {last}."
             )
@@ -480,7 +480,7 @@ class Client:
         is_stored = self._statistic.deliver(memory, report)
         if is_stored:
             self._guard.ended(memory)
-        party = memory.protocol
+        party = memory.party
         tag = party.tag(index + 1, party.attempt, memory.digest())
         return memory, messages.FinishReply(tag)
 
@@ -531,7 +531,7 @@ class Client:
         guard = self._guard
         if guard.pinned is None or guard.identity is None:
             return memory.n_recognised
-        if memory.protocol.announced is not None:
+        if memory.party.announced is not None:
             if not memory.n_recognised:
                 raise IdentityError(
                     "the policy has pinned identities since this run began, and its"
@@ -564,7 +564,7 @@ class Client:
         guard = self._guard
         if guard.pinned is None or guard.identity is None:
             return
-        memory.protocol.require_confirmed(dict(memory.identities), confirmations)
+        memory.party.require_confirmed(dict(memory.identities), confirmations)
 
     def _with_next_plan(
         self,
@@ -594,7 +594,7 @@ class Client:
         column_checks.require_width(plan, memory.n_features)
         return changed(
             memory,
-            protocol=memory.protocol.with_plan(digest, plan.last_round),
+            party=memory.party.with_plan(digest, plan.last_round),
             plan_blob=blob,
             plan=plan,
             clusters=first_state(plan),

@@ -515,7 +515,7 @@ def test_a_statistic_is_asked_with_what_was_released_before() -> None:
     state = SimpleNamespace(
         arrays={"b": np.ones((1, 2)), "a": np.zeros(1)}, movements=(0.25, 0.5)
     )
-    plan = SimpleNamespace(discovers=lambda index: index < 1)
+    plan = SimpleNamespace(is_preliminary=lambda index: index < 1)
     memory: Any = SimpleNamespace(
         plan=plan,
         plan_blob=b"plan",

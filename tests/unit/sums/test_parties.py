@@ -125,7 +125,7 @@ def test_shares_of_noise_are_for_those_that_shared_keys(
     )
     with pytest.raises(ProtocolError, match=re.escape(f"shares of {asked}")):
         Client(Guard(), cast(Any, None), None)._contribute(
-            memory(plan=odd, protocol=party), SumRequest(1, 0), None
+            memory(plan=odd, party=party), SumRequest(1, 0), None
         )
 
 
