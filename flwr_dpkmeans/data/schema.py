@@ -530,7 +530,8 @@ class Schema(Stated):
 
     def _encoded_file(self, path: str | Path) -> Encoded:
         """All rows of a file, with what its owner should know of how it was read."""
-        opened = open_table(path, self.file)
+        names = {column.name for column in self.columns}
+        opened = open_table(path, self.file, names_in_header=names)
         use = ColumnUse(self.number_columns, self.text_columns, keeps_text=False)
         blocks = [self.encoded(raw) for raw in opened.blocks(use)]
         for doubt in opened.reading.doubts():

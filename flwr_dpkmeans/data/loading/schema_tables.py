@@ -57,7 +57,8 @@ def load_by_schema(
         )
         return table.with_values(stored)
     layout = layout.over(schema.file)
-    opened = layout.open(source)
+    named = {column.name for column in schema.columns}
+    opened = layout.open(source, named | {partition_column})
     numbers = schema.number_columns | {layout.label_column}
     texts = schema.text_columns | {partition_column}
     split_by: list[RawColumn] = []
@@ -110,8 +111,8 @@ def look_by_schema(
     `load_by_schema` does.
     """
     layout = layout.over(schema.file)
-    opened = layout.open(source)
     names = {column.name for column in schema.columns}
+    opened = layout.open(source, names)
     blocks = _by_schema(opened, layout, ColumnUse(names, names))
     seen_of_blocks = []
     for raw in blocks:
