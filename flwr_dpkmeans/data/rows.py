@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.resources import limits
 
 Array = NDArray[np.float64]
@@ -49,12 +50,18 @@ class Rows:
         the rows of an ascending index: an array if they are few.
         """
         if isinstance(rows, slice):
-            start, stop, _ = rows.indices(len(self))
-            window = slice(start, stop)
+            start, stop, step = rows.indices(len(self))
+            _require(step == 1)
+            window = slice(start, max(start, stop))
             return self.read(window)
         if isinstance(rows, tuple):
+            _require(isinstance(rows[0], slice) and rows[0] == slice(None))
             return self.then(lambda block: block[rows])
-        return self._taken(rows)
+        index = np.asarray(rows)
+        _require(index.dtype.kind in "iu" or not len(index))
+        _require(bool(np.all(np.diff(index) >= 0)))
+        _require(not len(index) or (index[0] >= 0 and index[-1] < len(self)))
+        return self._taken(index)
 
     def __array__(
         self,
@@ -123,6 +130,18 @@ class Rows:
             return taken
         whole = slice(0, len(index))
         return taken.read(whole)
+
+
+def _require(can_be_read: bool) -> None:
+    """Raise for an index that blocks cannot answer one after the other.
+
+    Against rows that nobody asked for, or that are none: what memory held before.
+    """
+    if not can_be_read:
+        raise LocalMisuseError(
+            "rows beyond memory are read from the first to the last: take a slice"
+            " without a step, all rows of some columns, or an ascending index."
+        )
 
 
 def is_large(shape: Shape) -> bool:

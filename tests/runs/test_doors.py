@@ -505,6 +505,20 @@ def test_a_refusal_says_the_reason_at_every_door(
     assert sentence in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("dates", ["%Q.%m", "%", "%d.%d.%Y", "\0"])
+def test_a_format_by_which_no_date_can_be_read_is_refused(dates: str) -> None:
+    """Every date was silently none, or a node answered as long as no cell had text."""
+    with pytest.raises(ConfigurationError, match=r'dates is .*no date.*"%d\.%m\.%Y"'):
+        Dialect(dates=dates)
+
+
+@pytest.mark.parametrize(
+    "dates", ["%d.%m.%Y", "%d/%m/%y %H:%M", "%I:%M %p", "%Y-%m-%dT%H:%M:%S%z", "%b %Z"]
+)
+def test_a_format_that_reads_what_it_writes_is_taken(dates: str) -> None:
+    assert Dialect(dates=dates).dates == dates
+
+
 @pytest.mark.parametrize(
     "encoding",
     ["hex", "rot13", "unicode_escape", "iso2022_jp", "hz", "utf-7", "no such"],
