@@ -119,7 +119,7 @@ class Store:
                 if file is not None:
                     self._write(file, in_memory)
                     in_memory.clear()
-        if file is None:
+        if file is None or width is None:
             if len(in_memory) == 1:
                 return in_memory[0]
             return np.concatenate(in_memory)

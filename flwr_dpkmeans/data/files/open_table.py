@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 from flwr_dpkmeans.data.files.raw_table import RawTable
 from flwr_dpkmeans.data.files.reading import Reading
+from flwr_dpkmeans.data.said_once import say_once
+from flwr_dpkmeans.errors import DataError
 
 _Blocks = Callable[[], Iterator[RawTable]]
 
@@ -80,3 +82,21 @@ class OpenTable:
 def opened(reading: Reading, read: _Blocks) -> OpenTable:
     """A table that says its columns' types itself."""
     return OpenTable(reading, lambda use: read())
+
+
+def require_rows(opened: OpenTable) -> None:
+    """Refuse a file of which each record was passed over.
+
+    Its user looks at all rows anyway.
+    """
+    tally = opened.reading.tally
+    if tally.n_records and tally.n_passed_over == tally.n_records:
+        raise DataError(opened.reading.loudest_doubt().sentence)
+
+
+def say_doubts(opened: OpenTable) -> None:
+    """Log, on this machine only, what the owner of a table should know of how it was
+    read.
+    """
+    for doubt in opened.reading.doubts():
+        say_once(doubt.level, doubt.sentence)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from flwr_dpkmeans.data.columns.seen import Seen, added
-from flwr_dpkmeans.data.files.open_table import ColumnUse, OpenTable
+from flwr_dpkmeans.data.files.open_table import ColumnUse, OpenTable, say_doubts
 from flwr_dpkmeans.data.files.raw_column import RawColumn
 from flwr_dpkmeans.data.files.raw_table import RawTable, source_name
 from flwr_dpkmeans.data.files.split_column import values_of
@@ -19,7 +19,6 @@ from flwr_dpkmeans.data.loading.layout import UNSTATED_LAYOUT, Layout, renamed
 from flwr_dpkmeans.data.loading.table import Table
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.data.store import Store
-from flwr_dpkmeans.data.tables import say_doubts
 from flwr_dpkmeans.errors import DataError
 
 IN_MEMORY = Store()
