@@ -9,7 +9,7 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,22 +96,12 @@ class Store:
         in_memory: list[Array] = []
         n_bytes = 0
         n_rows = 0
-        width: int | None = None
         file = None
         keeps = self.keeps
-        progress = _Progress(what)
-        for block in blocks:
-            if width is None:
-                width = block.shape[1]
-            if block.shape[1] != width:
-                raise DataError(
-                    f"{what} was replaced as it was read, {width} columns by"
-                    f" {block.shape[1]}: retry."
-                )
+        for block in _of_one_width(blocks, what):
             in_memory.append(block)
             n_bytes += block.nbytes
             n_rows += len(block)
-            progress.log(n_rows)
             if keeps and n_bytes > limits().table_bytes:
                 if file is None:
                     file = self._tried(what)
@@ -119,12 +109,13 @@ class Store:
                 if file is not None:
                     self._write(file, in_memory)
                     in_memory.clear()
-        if file is None or width is None:
+        if file is None:
             if len(in_memory) == 1:
                 return in_memory[0]
             return np.concatenate(in_memory)
         self._write(file, [])
         path = None
+        width = block.shape[1]
         if self.folder and self.name:
             path = self.folder / f"{self.name}-{n_rows}-{width}.rows"
             # Another process was faster, or files here have no second name.
@@ -222,27 +213,29 @@ def _is_private(facts: os.stat_result) -> bool:
     return facts.st_uid == os.geteuid() and not facts.st_mode & 0o077
 
 
-class _Progress:
-    """Says in this party's own log how fast a long table is read."""
+def _of_one_width(blocks: Iterable[Array], what: str) -> Iterator[Array]:
+    """Blocks of a table, whose width does not change.
 
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._started = time.monotonic()
-        self._last_line = self._started
-
-    def log(self, n_rows: int) -> None:
-        """Write a line if the last one is some time ago."""
+    This party's own log says, from time to time, how fast a long one is read.
+    """
+    started = last_line = time.monotonic()
+    n_rows = 0
+    width = None
+    for block in blocks:
+        if width is None:
+            width = block.shape[1]
+        if block.shape[1] != width:
+            raise DataError(
+                f"{what} was replaced as it was read, {width} columns by"
+                f" {block.shape[1]}: retry."
+            )
+        n_rows += len(block)
         now = time.monotonic()
-        if now <= self._last_line + _SECONDS_BETWEEN_LINES:
-            return
-        self._last_line = now
-        per_second = n_rows / (now - self._started)
-        _logger.info(
-            "%s: %d rows read, %.3g a second",
-            self._what,
-            n_rows,
-            per_second,
-        )
+        if now > last_line + _SECONDS_BETWEEN_LINES:
+            last_line = now
+            per_second = n_rows / (now - started)
+            _logger.info("%s: %d rows read, %.3g a second", what, n_rows, per_second)
+        yield block
 
 
 def _mapped(
@@ -252,20 +245,12 @@ def _mapped(
 ) -> Rows:
     def read(rows: slice) -> Array:
         # Mapped anew, so that it leaves memory with the block.
-        shape, offset = (rows.stop - rows.start, width), 8 * width * rows.start
-        return (
-            np.asarray(
-                np.memmap(
-                    file,
-                    np.float64,
-                    "r",
-                    offset,
-                    shape,
-                )
-            )
-            if shape[0]
-            else np.empty(shape)
-        )
+        n_rows = rows.stop - rows.start
+        shape = (n_rows, width)
+        if not n_rows:
+            return np.empty(shape)
+        offset = 8 * width * rows.start
+        return np.asarray(np.memmap(file, np.float64, "r", offset, shape))
 
     def forget() -> None:
         if path is not None:

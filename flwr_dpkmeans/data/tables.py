@@ -12,11 +12,7 @@ noised sums, the same with any row and without it.
 from __future__ import annotations
 
 import logging
-from collections.abc import (
-    Collection,
-    Iterator,
-    Sequence,
-)
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 

@@ -95,8 +95,9 @@ def require_rows(opened: OpenTable) -> None:
 
 
 def say_doubts(opened: OpenTable) -> None:
-    """Log, on this machine only, what the owner of a table should know of how it was
-    read.
+    """Log what the owner of a table should know of how it was read.
+
+    On this machine only.
     """
     for doubt in opened.reading.doubts():
         say_once(doubt.level, doubt.sentence)

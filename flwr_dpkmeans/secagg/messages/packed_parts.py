@@ -107,7 +107,8 @@ def unpack_boxes(blob: bytes) -> dict[int, bytes]:
         # Against millions of empty boxes, which would keep a reader busy.
         if start > len(blob) or len(boxes) == MAX_BOXES:
             raise ProtocolError(
-                f"sealed boxes are cut off, or more than {MAX_BOXES}: message discarded."
+                f"sealed boxes are cut off, or more than {MAX_BOXES}: message"
+                " discarded."
             )
         node, length = _BOX_HEAD.unpack_from(blob, position)
         position = start + length
