@@ -3,10 +3,11 @@
 Bytes are cut into records first, and only then into cells. A quote that does not close
 costs its own line. One that the quote of a later line closes makes a cell of the lines
 between, as cells may have lines: neighbouring tables differ by a record whose quotes
-whoever wrote it doubled, and a line with an open quote is none (threats.md). A record has at most `most_bytes` bytes; a
-cell that goes on for longer is passed over to its end, so that its lines do not pass
-for records. What is decided for a record follows from that record, and from what the
-reader was told of the file: on a deployed node no row may decide about another one.
+whoever wrote it doubled, and a line with an open quote is none (threats.md). A record
+has at most `most_bytes` bytes; a cell that goes on for longer is passed over to its
+end, so that its lines do not pass for records. What is decided for a record follows
+from that record, and from what the reader was told of the file: on a deployed node no
+row may decide about another one.
 """
 
 from __future__ import annotations
