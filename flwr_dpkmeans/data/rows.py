@@ -54,15 +54,21 @@ class Rows:
         if isinstance(rows, slice):
             start, stop, step = rows.indices(len(self))
             _require(step == 1)
-            window = slice(start, max(start, stop))
+            end = max(start, stop)
+            window = slice(start, end)
             return self.read(window)
         if isinstance(rows, tuple):
-            _require(isinstance(rows[0], slice) and rows[0] == slice(None))
+            rows_of_all = rows[0]
+            _require(isinstance(rows_of_all, slice))
+            _require(rows_of_all == slice(None))
             return self.then(lambda block: block[rows])
         index = np.asarray(rows)
-        _require(index.dtype.kind in "iu" or not len(index))
-        _require(bool(np.all(np.diff(index) >= 0)))
-        _require(not len(index) or (index[0] >= 0 and index[-1] < len(self)))
+        if len(index) > 0:
+            steps = np.diff(index)
+            _require(index.dtype.kind in "iu")
+            _require(bool(np.all(steps >= 0)))
+            _require(index[0] >= 0)
+            _require(index[-1] < len(self))
         return self._taken(index)
 
     def __array__(

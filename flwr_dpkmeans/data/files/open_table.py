@@ -89,9 +89,12 @@ def require_rows(opened: OpenTable) -> None:
 
     Its user looks at all rows anyway.
     """
-    tally = opened.reading.tally
-    if tally.n_records and tally.n_passed_over == tally.n_records:
-        raise DataError(opened.reading.loudest_doubt().sentence)
+    reading = opened.reading
+    n_records = reading.tally.n_records
+    n_passed_over = reading.tally.n_passed_over
+    if n_records > 0 and n_passed_over == n_records:
+        doubt = reading.loudest_doubt()
+        raise DataError(doubt.sentence)
 
 
 def say_doubts(opened: OpenTable) -> None:
@@ -99,5 +102,9 @@ def say_doubts(opened: OpenTable) -> None:
 
     On this machine only.
     """
-    for doubt in opened.reading.doubts():
-        say_once(doubt.level, doubt.sentence)
+    reading = opened.reading
+    for doubt in reading.doubts():
+        say_once(
+            doubt.level,
+            doubt.sentence,
+        )
