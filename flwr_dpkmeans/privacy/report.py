@@ -141,6 +141,11 @@ class PrivacyReport:
     @classmethod
     def from_dict(cls, values: PlainRecord) -> PrivacyReport:
         """Undo `to_dict`; a report of a later version is a `ConfigurationError`."""
+        if not isinstance(values, dict):
+            raise TypeError(
+                f"a report is a {type(values).__name__}, but it must be an object with"
+                " names: give what to_dict made."
+            )
         version = values.get("version", cls.version)
         if version > cls.version:
             raise ConfigurationError(
