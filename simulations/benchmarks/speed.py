@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
-import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -33,7 +32,14 @@ from flwr_dpkmeans.resources import (
     usable_processors,
 )
 from flwr_dpkmeans.threads import one_thread
-from simulations.benchmarks.kernel_speed import FloatArray, kernel_table
+from simulations.benchmarks.kernel_speed import (
+    FloatArray,
+    Timing,
+    clustered_rows,
+    kernel_table,
+    timed,
+    timed_in_turns,
+)
 from simulations.benchmarks.scale import published_table
 from simulations.commands import exit_code, wide_console
 
@@ -62,11 +68,7 @@ class Shape:
 
     def rows(self) -> FloatArray:
         """Draw the table, in [-1, 1]."""
-        draws = np.random.default_rng(0)
-        middles = draws.uniform(-0.8, 0.8, (self.n_clusters, self.n_columns))
-        labels = draws.integers(self.n_clusters, size=self.n_rows)
-        noise = draws.normal(0.0, 0.1, (self.n_rows, self.n_columns))
-        return np.clip(middles[labels] + noise, -1.0, 1.0)
+        return clustered_rows(self.n_rows, self.n_columns, self.n_clusters)
 
     def model(self) -> FederatedKMeans:
         """Make the estimator."""
@@ -104,29 +106,23 @@ SHAPES: tuple[Shape, ...] = (
 )
 
 
-@dataclass(frozen=True)
-class Seconds:
-    """Of several runs: processor time of all threads, and of the clock."""
-
-    processor: list[float]
-    clock: list[float]
-
-    def of(self, n_threads: int) -> float:
-        """Median: of the processor for one thread, else of the clock."""
-        return statistics.median(self.processor if n_threads == 1 else self.clock)
+def seconds_of(timing: Timing, n_threads: int) -> float:
+    """Median seconds: of the processor for one thread, else of the clock."""
+    return timing.median if n_threads == 1 else statistics.median(timing.wall)
 
 
-def in_turns(runs: Sequence[Callable[[], object]], repeats: int) -> list[Seconds]:
-    """Time runs, one after the other, several times over."""
-    outcomes = [Seconds([], []) for _ in runs]
-    for _ in range(repeats):
-        for run, outcome in zip(runs, outcomes, strict=True):
-            processor = time.process_time()
-            clock = time.perf_counter()
-            run()
-            outcome.processor.append(time.process_time() - processor)
-            outcome.clock.append(time.perf_counter() - clock)
-    return outcomes
+def of_scikit_learn(
+    rows: FloatArray, n_clusters: int, n_iterations: int, n_threads: int
+) -> Callable[[], None]:
+    """Make what fits scikit-learn's k-means with so many iterations."""
+
+    def fit() -> None:
+        first = rows[:n_clusters]
+        model = KMeans(n_clusters, n_init=1, max_iter=n_iterations, tol=0.0, init=first)
+        with threadpool_limits(n_threads):
+            model.fit(rows)
+
+    return fit
 
 
 def fit_table(shapes: Sequence[Shape], title: str, repeats: int) -> Table:
@@ -154,43 +150,32 @@ def _row_of(shape: Shape, repeats: int) -> Iterator[str]:
     private(Implementation.NUMPY)()
     n_passes = len(fitted[Implementation.NUMPY].history_)
 
-    def public() -> None:
-        with threadpool_limits(shape.n_threads):
-            first = rows[: shape.n_clusters]
-            model = KMeans(
-                shape.n_clusters, n_init=1, max_iter=n_passes, tol=0.0, init=first
-            )
-            model.fit(rows)
-
-    runs = [public, private(Implementation.NUMPY)]
+    n_threads = shape.n_threads
+    public = of_scikit_learn(rows, shape.n_clusters, n_passes, n_threads)
+    runs: list[Callable[[], object]] = [public, private(Implementation.NUMPY)]
     if kernels().library is not None:
         runs.append(private(Implementation.COMPILED))
     with resource_limits(ResourceLimits(n_processors=shape.n_threads)):
-        seconds = in_turns(runs, repeats)
-    public_seconds = seconds[0].of(shape.n_threads)
+        timings = timed_in_turns(runs, repeats)
+    seconds = [seconds_of(timing, n_threads) for timing in timings]
+    public_seconds = seconds[0]
     yield shape.name
     yield str(n_passes)
     yield f"{public_seconds:.3g}"
     if len(seconds) == 2:
         yield "not installed"
     else:
-        yield f"{seconds[2].of(shape.n_threads) / public_seconds:.2f}"
-    yield f"{seconds[1].of(shape.n_threads) / public_seconds:.2f}"
+        yield f"{seconds[2] / public_seconds:.2f}"
+    yield f"{seconds[1] / public_seconds:.2f}"
     centers = [model.cluster_centers_.tobytes() for model in fitted.values()]
     yield "yes" if len(set(centers)) == 1 else "NO"
 
 
 def client_table(numbers: Sequence[int], repeats: int) -> Table:
     """Many virtual clients, in multiples of the yardstick."""
-    yardstick = Shape(1_000_000, 20, 20)
-    rows = yardstick.rows()
-
-    def nine_iterations() -> None:
-        with threadpool_limits(1):
-            KMeans(20, n_init=1, max_iter=9, tol=0.0, init=rows[:20]).fit(rows)
-
-    (reference,) = in_turns([nine_iterations], max(3, repeats))
-    unit = reference.of(1)
+    rows = clustered_rows(1_000_000, 20, 20)
+    yardstick = timed(of_scikit_learn(rows, 20, 9, 1), max(3, repeats))
+    unit = yardstick.median
     title = (
         f"FedDP-KMeans, client level, {CLIENT_ROWS} x {CLIENT_COLUMNS} each; 1 is"
         f" {unit:.3g} s: {YARDSTICK}"
@@ -198,8 +183,8 @@ def client_table(numbers: Sequence[int], repeats: int) -> Table:
     table = Table("clients", "without masks", "with masks", title=title)
     for n_clients in numbers:
         runs = [_clients(n_clients, masking=False), _clients(n_clients, masking=True)]
-        seconds = in_turns(runs, 1)
-        ratios = [f"{of_run.of(1) / unit:.2f}" for of_run in seconds]
+        timings = timed_in_turns(runs, 1)
+        ratios = [f"{timing.median / unit:.2f}" for timing in timings]
         table.add_row(f"{n_clients:,}", *ratios)
     return table
 
