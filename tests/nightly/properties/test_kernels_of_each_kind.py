@@ -34,11 +34,13 @@ def flags_here() -> set[str]:
     return {flag for line in lines if line.startswith("flags") for flag in line.split()}
 
 
-def run_tests(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def run_tests(
+    folder: Path, *arguments: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """The kernels' tests with the library of a folder."""
     paths = os.pathsep.join([str(ROOT), str(folder)])
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-n", "0", "-s", str(TESTS)],
+        [sys.executable, "-m", "pytest", "-q", "-n", "0", *arguments, str(TESTS)],
         env=os.environ
         | {"PYTHONPATH": paths, "FLWR_DPKMEANS_KERNELS": "compiled"}
         | environment,
@@ -49,9 +51,9 @@ def run_tests(folder: Path, **environment: str) -> subprocess.CompletedProcess[s
     )
 
 
-def build(folder: Path, *extra: str) -> None:
-    hook: Any = runpy.run_path(str(NATIVE / "build_hook.py"))
-    hook["build_library"](folder, tuple(extra))
+def build(folder: Path, *extra: str, native: Path = NATIVE) -> None:
+    hook: Any = runpy.run_path(str(native / "build_hook.py"))
+    hook["build_library"](folder, extra)
 
 
 @pytest.mark.parametrize("variant", ["_baseline", "_avx2", "_avx512"])
@@ -78,13 +80,15 @@ def preloaded() -> str:
     return ":".join(paths)
 
 
+def run_sanitized(folder: Path) -> subprocess.CompletedProcess[str]:
+    options = "detect_leaks=0:halt_on_error=1"
+    # Where the program is ended, what was captured would be lost.
+    return run_tests(folder, "-s", LD_PRELOAD=preloaded(), ASAN_OPTIONS=options)
+
+
 def test_no_kernel_reads_or_writes_beyond_its_tables(tmp_path: Path) -> None:
     build(tmp_path, *SANITIZED)
-    done = run_tests(
-        tmp_path,
-        LD_PRELOAD=preloaded(),
-        ASAN_OPTIONS="detect_leaks=0:halt_on_error=1",
-    )
+    done = run_sanitized(tmp_path)
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
 
 
@@ -97,12 +101,7 @@ def test_the_sanitizers_see_a_read_beyond_a_table(tmp_path: Path) -> None:
     assert source.count(condition) == 1
     planted = source.replace(condition, "if (1) {")
     (native / "kernels.c").write_text(planted)
-    hook: Any = runpy.run_path(str(native / "build_hook.py"))
-    hook["build_library"](tmp_path, SANITIZED)
-    done = run_tests(
-        tmp_path,
-        LD_PRELOAD=preloaded(),
-        ASAN_OPTIONS="detect_leaks=0:halt_on_error=1",
-    )
+    build(tmp_path, *SANITIZED, native=native)
+    done = run_sanitized(tmp_path)
     assert done.returncode != 0
     assert "ERROR: AddressSanitizer" in done.stdout + done.stderr
