@@ -29,32 +29,22 @@ def commands() -> Iterator[tuple[str, click.Command]]:
             yield name, command
 
 
-FILE_FORMAT = (
-    *("--separator", "--decimal", "--thousands", "--encoding", "--header"),
-    *("--row-names", "--skip-lines", "--missing", "--comment", "--dates"),
-)
-"""Options that say how a text file is written; the page explains them once."""
-
-
-def options_of(command: click.Command) -> str:
-    """What a command takes: its arguments, then its options."""
-    arguments, options = [], []
-    for parameter in command.params:
-        if isinstance(parameter, click.Argument):
-            arguments.append(f"`{parameter.human_readable_name.upper()}`")
-        elif parameter.opts[0] not in ("--help", *FILE_FORMAT):
-            options.append(f"`{parameter.opts[0]}`")
-    if any(parameter.opts[0] in FILE_FORMAT for parameter in command.params):
-        options.append("its format")
-    return ", ".join([*arguments, *options])
+def typed(name: str, command: click.Command) -> str:
+    """A command with its arguments; ``--help`` has the options."""
+    arguments = [
+        parameter.human_readable_name.upper()
+        for parameter in command.params
+        if isinstance(parameter, click.Argument)
+    ]
+    return " ".join([name, *arguments])
 
 
 def rows() -> Iterator[str]:
     """A line for each command."""
-    yield "\n| command | what it does | takes |\n|---|---|---|"
+    yield "\n| command | what it does |\n|---|---|"
     for name, command in commands():
         does = " ".join((command.help or "").split())
-        yield f"| `{name}` | {does} | {options_of(command)} |"
+        yield f"| `{typed(name, command)}` | {does} |"
 
 
 def page() -> str:
