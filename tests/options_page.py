@@ -15,6 +15,8 @@ FILE_KEYS = "../how-to/your_table.md#2-how-the-file-is-written"
 TABLE = "[tool.flwr.app.config"
 MARK = "<!-- options: made by `python tests/options_page.py` -->\n"
 LINE = re.compile(r'([\w-]+) = ("[^"]*"|[^#]*?)\s*(?:#\s*(.*))?')
+UNITS = ", in the caller's units; auto: from server data"
+"""How many texts end; the page says it once."""
 OF_EVERY_RUN = ("", "file", "cohort")
 """Tables of options that no algorithm has for itself."""
 FAMILIES = {
@@ -109,11 +111,12 @@ def rows() -> Iterator[str]:
     yield from table_of(option for option in options if option.table == "cohort")
     yield "\n## Of single algorithms"
     yield "\nThe key is the algorithm's name, a dot, and the option: `fastlloyd.alpha`."
-    yield meaning_of_families()
+    yield meaning_of_families() + f" (u) is{UNITS.removeprefix(',')}."
     yield "\n| option | default | of | |\n|---|---|---|---|"
     for option, algorithms in shared().items():
         names = families_of(algorithms)
-        yield f"| `{option.name}` | `{option.default}` | {names} | {option.text} |"
+        text = option.text.replace(UNITS, " (u)")
+        yield f"| `{option.name}` | `{option.default}` | {names} | {text} |"
 
 
 def page() -> str:
