@@ -39,12 +39,17 @@ def typed(name: str, command: click.Command) -> str:
     return " ".join([name, *arguments])
 
 
+def summary(command: click.Command) -> str:
+    """The first sentence of a command's help."""
+    text = " ".join((command.help or "").split())
+    return text.partition(". ")[0].removesuffix(".") + "."
+
+
 def rows() -> Iterator[str]:
     """A line for each command."""
     yield "\n| command | what it does |\n|---|---|"
     for name, command in commands():
-        does = " ".join((command.help or "").split())
-        yield f"| `{typed(name, command)}` | {does} |"
+        yield f"| `{typed(name, command)}` | {summary(command)} |"
 
 
 def page() -> str:
