@@ -1,6 +1,6 @@
 """The page "A method in an afternoon", typed as it stands.
 
-Two files, then every command of it.
+The two files that it points to, then every command of it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 from support.local_superlink import PROJECT, LocalSuperLink
 
 PAGE = PROJECT / "flwr_dpkmeans" / "docs" / "how-to" / "add_a_method.md"
+SIGNS = PROJECT / "simulations" / "notebooks" / "signs"
 BLOCKS = re.findall(
     r"^```([a-z ]+)\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL
 )
@@ -44,11 +46,12 @@ def write_package(folder: Path, *, bound: str = BOUND) -> Path:
     import tomllib
 
     folder.mkdir()
-    source = block("python")
+    source = (SIGNS / "signs.py").read_text()
     assert source.count(BOUND) == 1
     (folder / "signs.py").write_text(source.replace(BOUND, bound))
-    (folder / "pyproject.toml").write_text(block("toml"))
-    project = tomllib.loads(block("toml"))["project"]
+    about = (SIGNS / "pyproject.toml").read_text()
+    (folder / "pyproject.toml").write_text(about)
+    project = tomllib.loads(about)["project"]
     installed = folder / f"{project['name']}-{project['version']}.dist-info"
     installed.mkdir()
     (installed / "METADATA").write_text(
@@ -62,6 +65,13 @@ def write_package(folder: Path, *, bound: str = BOUND) -> Path:
     ]
     (installed / "entry_points.txt").write_text("\n".join(lines))
     return folder
+
+
+def test_what_the_page_shows_is_in_the_files() -> None:
+    # Ruff sets a function on a page off by two lines, in a method by one.
+    part = indent(block("python part"), " " * 8).replace("\n\n\n", "\n\n")
+    assert part in (SIGNS / "signs.py").read_text()
+    assert block("toml") in (SIGNS / "pyproject.toml").read_text()
 
 
 @pytest.fixture(scope="module")
