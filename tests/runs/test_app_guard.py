@@ -296,10 +296,7 @@ def test_a_server_runs_approved_apps_only(tmp_path: Path) -> None:
 def test_what_an_app_remembers_is_saved_with_its_reply(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, failed: bool
 ) -> None:
-    """Flower saves it at the process's end, for which it has 5 s.
-
-    Too little for a busy machine.
-    """
+    """Flower saves it at the process's end, for which it has 5 s."""
     steps: list[object] = []
     client = MagicMock()
     client.PushTaskOutput.side_effect = steps.append
@@ -368,10 +365,7 @@ def test_a_process_that_never_ends_is_not_waited_for(tmp_path: Path) -> None:
 def test_a_message_is_asked_for_where_nothing_can_be_locked(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], make: Callable[[Path], None]
 ) -> None:
-    """Flower would wait for the answer of one that nobody asks for, for ever.
-
-    The ledger refuses what comes twice.
-    """
+    """Flower would wait for the answer of one that nobody asks for, for ever."""
     make(tmp_path / "turn.lock")
     app_program.wait_for_turn(tmp_path / "turn.lock")
     assert "turn.lock cannot be locked" in capfd.readouterr().err
@@ -427,9 +421,7 @@ def test_what_somebody_unpacked_before_is_not_run(
 def test_the_servers_words_do_not_choose_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Id, version and hash of a run come from the server, beside bytes that are
-    approved.
-    """
+    """Id, version and hash of a run come from the server."""
     good = packed(app_files())
     monkeypatch.setenv("FLWR_HOME", str(tmp_path / "home"))
     poisoned = tmp_path / f"x.{sha256(good)[:8]}"

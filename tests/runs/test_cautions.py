@@ -156,9 +156,7 @@ def test_what_a_plan_says_against_itself(values: dict[str, Any], sentence: str) 
 
 
 def test_noise_on_rows_is_compared_with_rows_where_clients_are_protected() -> None:
-    """Sizes of 2,100 rows, told from noise, stood beside a warning that 212 are no
-    smaller than 100 clients.
-    """
+    """Sizes in rows are no numbers of clients."""
     server = np.random.default_rng(0).normal(size=(40, 2))
     own: dict[str, Any] = {
         "unit": "client",

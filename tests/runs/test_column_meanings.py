@@ -189,9 +189,7 @@ OTHERS: list[tuple[str, dict[str, Any]]] = [
 def test_nodes_whose_columns_mean_something_else_refuse(
     name: str, change: dict[str, Any]
 ) -> None:
-    """The bounds of some are the same: the digest tells them apart before anything is
-    charged.
-    """
+    """The bounds of some are the same."""
     table, schema = every_meaning(), Schema(columns=EVERY)
     other = Schema(columns=EVERY | {name: EVERY[name] | change})
     ledgers, nodes = [MemoryLedger(), MemoryLedger()], []

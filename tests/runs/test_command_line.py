@@ -157,9 +157,7 @@ print("all there")
 
 
 def test_a_folder_may_have_a_package_of_the_name_simulations(tmp_path: Path) -> None:
-    """Every command, a forecast and a baseline work in it, and nothing of it is
-    imported.
-    """
+    """Commands, forecasts and baselines import nothing of it."""
     (tmp_path / "simulations").mkdir()
     (tmp_path / "simulations" / "__init__.py").write_text("raise RuntimeError('mine')")
     done = subprocess.run(
@@ -175,10 +173,7 @@ def test_a_folder_may_have_a_package_of_the_name_simulations(tmp_path: Path) -> 
 
 
 def test_a_reader_that_has_enough_is_no_mistake() -> None:
-    """As in `flwr-dpkmeans options | head -1`.
-
-    Not a word on the error stream, neither of ours nor of Python's own.
-    """
+    """As in `flwr-dpkmeans options | head -1`."""
     command = [sys.executable, "-m", "flwr_dpkmeans", "options"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=PROJECT

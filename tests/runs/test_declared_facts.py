@@ -232,10 +232,7 @@ def test_values_that_cannot_lie_beyond_their_bounds_are_sound() -> None:
 
 
 def test_in_an_app_of_ones_own_the_clients_reports_say_it(tmp_path: Path) -> None:
-    """The README's, with a tenth of the rows that it declares.
-
-    The server may not see the counts, and says nothing.
-    """
+    """The README's, with a tenth of the rows that it declares."""
     generator = np.random.default_rng(0)
     centres = generator.uniform(2.0, 14.0, (10, 4))
     rows = centres[generator.integers(0, 10, 5_000)] + generator.normal(

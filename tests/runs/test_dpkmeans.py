@@ -57,9 +57,7 @@ def model(**options: Any) -> DPKMeans:
 
 @pytest.mark.parametrize("algorithm", ["proxy_lloyd", "glloyd", "sulloyd"])
 def test_the_curator_draws_the_noise_once(algorithm: str) -> None:
-    """Bit for bit the run under `central`, where a server draws it once for masked
-    clients.
-    """
+    """Bit for bit the run under `central`."""
     alone = model(algorithm=algorithm, noise="seeded").fit(table())
     options = {
         "algorithm": algorithm,
@@ -106,10 +104,7 @@ def test_what_takes_all_rows_together_takes_one_table_as_well(algorithm: str) ->
 
 
 def test_what_comes_before_round_one_has_one_noise_too() -> None:
-    """A private count's errors have the deviation that its line says.
-
-    Of two parties' shares it is 1.41 times that.
-    """
+    """A private count's errors have the deviation that its line says."""
     counting = model(
         algorithm="glloyd", max_iter=1, n_examples="private", random_state=None
     )
@@ -193,9 +188,7 @@ def test_labels_are_for_an_evaluation() -> None:
 
 
 def test_many_parties_under_a_curator_are_refused() -> None:
-    """Masks would be for nothing, and the report would speak of a table that nobody
-    has.
-    """
+    """The report would speak of a table that nobody has."""
     for engine in ("direct", "inprocess"):
         with pytest.raises(
             PlanError,

@@ -740,9 +740,7 @@ def test_fit_predict_and_fit_transform_give_one_array_for_each_client() -> None:
 
 @pytest.mark.parametrize("method", ["fit_predict", "fit_transform"])
 def test_what_needs_tables_afterwards_spends_nothing_without_them(method: str) -> None:
-    """With tables that a function makes, the fit went through, and then there was
-    nothing to predict.
-    """
+    """There was nothing to predict after a fit."""
     km = model()
     for given in ({}, {"clients": lambda place: blobs()[place], "n_clients": 3}):
         with pytest.raises(
@@ -1087,9 +1085,7 @@ def request_only(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_forecast_takes_bounds_from_server_data_where_none_are_given(
     monkeypatch: pytest.MonkeyPatch, given: Any, expected: Any
 ) -> None:
-    """A cube around the middle of three points, of which the farthest are (1, 2) away
-    from it.
-    """
+    """The farthest points are (1, 2) from the middle."""
     request_only(monkeypatch)
     points = np.array([[0.0, 1.0], [2.0, 5.0], [1.0, 3.0]])
     request: Any = FederatedKMeans(n_clusters=2, server_data=points, bounds=given).plan(

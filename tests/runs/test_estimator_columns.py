@@ -71,9 +71,7 @@ def test_frames_in_another_order_are_put_in_the_first_ones(
     ids=["bounds", "two alike", "domain", "in one place"],
 )
 def test_bounds_by_position_take_one_order_only(options: dict[str, Any]) -> None:
-    """They would be matched by the first table's order, which the others' owners need
-    not know.
-    """
+    """Owners of other tables need not know the first one."""
     if "bounds_domain" in options:
         options = {"bounds": PrivateBounds(domain=options["bounds_domain"])}
     tables = frames(NAMES, NAMES[::-1])
@@ -137,9 +135,7 @@ def test_other_names_are_refused(
 
 
 def test_a_name_that_looks_the_same_in_other_characters_is_told_by_them() -> None:
-    """A file from another system has a letter and an accent where this one has one
-    character.
-    """
+    """A letter and an accent are no one character."""
     composed, apart = "Gr\xf6\xdfe", "Gro\u0308\xdfe"
     tables = [
         pd.DataFrame({name: np.linspace(0.0, 1.0, 50)}) for name in (composed, apart)

@@ -257,9 +257,7 @@ def test_clients_that_left_are_not_counted(rate: float) -> None:
 
 
 def test_sampled_clients_add_their_own_noise_by_hand() -> None:
-    """The largest variance that numbers from 0 to 1 with this mean can have, over half
-    of 2,000 clients.
-    """
+    """The largest variance of numbers from 0 to 1 with this mean."""
     values = {
         "algorithm": "sphere_packing",
         "unit": "client",
@@ -321,10 +319,7 @@ def test_a_quotients_noise_by_hand(
 def test_a_share_of_the_tables_own_total_has_less_noise(
     of_cells: bool, shared: float
 ) -> None:
-    """70 of 100 rows in two cells of the variance 9 each.
-
-    0.7 of the divisor's noise of 6.
-    """
+    """70 of 100 rows in two cells of the variance 9 each."""
     found = replace(TABLE, units_are_cells=of_cells).share([(0, 0), (1, 1)])
     variance = 18.0 + 0.49 * 36.0 - shared + 0.5 * 0.7 * 0.3 * 100.0
     assert (found.value, found.noise) == pytest.approx(

@@ -230,9 +230,7 @@ def test_sampled_plans_cost_what_was_asked_for(
 def test_the_papers_mixture_against_an_independent_composition(
     unit: str, rounds: int, epsilon: float
 ) -> None:
-    """Ours prices a Laplace release as the worst of its pure epsilon, so it may be a
-    little above, hardly below.
-    """
+    """Ours may be a little above, hardly below."""
     plan = plan_of(unit=unit, noise_kind="paper", max_iter=rounds, epsilon=epsilon)
     whole = None
     for block in itertools.chain.from_iterable(blocks_of(plan)):
@@ -330,9 +328,7 @@ def two_groups() -> tuple[Floats, Floats]:
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_each_step_is_usable_alone(unit: str) -> None:
-    """Every step takes a share of a budget, a state with what it reads, and no other
-    step.
-    """
+    """With a share of a budget, its state, and no other step."""
     rows, server = two_groups()
     facts = ServerFacts(9, (0.0, 0.0, 0.0), 1.5, 500.0, 500.0, 3.0, 3.0)
     config = config_of(
@@ -439,10 +435,7 @@ def test_a_cluster_lost_in_noise_keeps_its_place() -> None:
 
 
 def test_outer_product_noise_is_isotropic_over_symmetric_matrices() -> None:
-    """Standard deviation s on the diagonal, s / sqrt(2) off it.
-
-    Each a chi-square test that sees 5 percent.
-    """
+    """Standard deviation s on the diagonal, s / sqrt(2) off it."""
     d, draws = 6, 4000
     facts = ServerFacts(9, (0.0,) * d, 1.0, 0.7)
     (block,) = plan_of(facts, n_clusters=2).rounds[0].blocks
@@ -523,10 +516,7 @@ def cost_per_row(km: FederatedKMeans, drawn: GaussianMixture) -> float:
 
 @pytest.mark.nightly
 def test_missing_components_degrade_gracefully() -> None:
-    """The fewer components the server knows, the dearer.
-
-    Never as dear as one mean for all.
-    """
+    """The fewer components the server knows, the dearer."""
     rows = np.concatenate(mixture().clients)
     trivial = float(((rows - rows.mean(axis=0)) ** 2).sum(axis=1).mean())
     optimal = 8 * 0.01
@@ -622,9 +612,7 @@ def test_facts_of_a_few_points_by_hand() -> None:
 
 
 def test_facts_of_clients_are_of_simulated_clients() -> None:
-    """All clients of many rows from two places, or three, look alike, so the norms can
-    be computed.
-    """
+    """They look alike, so their norms can be computed."""
     points = np.repeat([[0.5, 0.0], [-0.5, 0.0]], 10, axis=0)
     points = on_grid(
         points + np.random.default_rng(0).uniform(-1e-3, 1e-3, points.shape)
@@ -668,9 +656,7 @@ def test_facts_need_no_randomness_of_the_run() -> None:
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_given_bounds_override_and_change_their_units(unit: str) -> None:
-    """Bounds of the data from -10 to 30: one scaled unit is twenty of the caller's, and
-    norms of squares 400.
-    """
+    """Bounds of the data from -10 to 30."""
     points = on_grid(np.random.default_rng(1).uniform(-1, 1, (40, 3)))
     names = ["data_radius", "outer_product_bound"]
     given = {"data_radius": 8.0, "outer_product_bound": 50.0}
@@ -786,9 +772,7 @@ def test_bounds_from_server_points_hold_them_all() -> None:
 def test_a_client_with_many_more_rows_than_declared_moves_the_sum_by_its_bound_only(
     monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """Equal seeds give equal noise, so two runs' first releases differ by what the
-    client changes in the sum.
-    """
+    """Equal seeds give equal noise."""
     generator = np.random.default_rng(0)
     server = on_grid(generator.uniform(-1, 1, (30, 3)))
     config = config_of(
@@ -842,10 +826,7 @@ def three_extras(server: Floats) -> dict[str, Floats]:
 
 
 def test_lloyd_rounds_of_clients_average_rows_and_not_their_means() -> None:
-    """Clients of 2 rows at -1 and of 50 rows at -0.4.
-
-    The centre of all rows is -0.423, that of the means -0.7.
-    """
+    """Clients of 2 rows at -1 and of 50 rows at -0.4."""
     facts = ServerFacts(9, (0.25,), 2.0, 4.0, sums_bound=1e3, counts_bound=1e3)
     plan = plan_of(facts, n_clusters=1, unit="client", max_iter=1)
     *_, lloyd = build_algorithm(plan).rounds
@@ -979,10 +960,7 @@ def test_engines_masked_or_not_give_equal_centroids_for_equal_seeds(
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_server_side_noise_gives_the_same_result_whoever_reads_it(unit: str) -> None:
-    """Under 'oblivious' clients run the server's steps.
-
-    The result is what the server finds under 'central'.
-    """
+    """Under 'oblivious' clients run the server's steps."""
     drawn = mixture(0, 5, 40)
     one, other = (
         estimator(drawn, unit=unit, trust=trust).fit(drawn.clients)

@@ -607,9 +607,7 @@ def install(
 def test_a_package_that_cannot_be_used_costs_nobody_the_others(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The first call was a traceback, and then all packages after the broken one were
-    not known.
-    """
+    """All packages after a broken one were not known."""
     broken = FakePoint("broken", ImportError("no module named 'x'"))
     points = [
         broken,
@@ -703,9 +701,7 @@ def test_a_state_may_have_arrays_of_any_shape_under_the_names_of_counts(
 
 @pytest.mark.parametrize("trust", ["oblivious", "central", "distributed"])
 def test_a_result_is_asked_of_the_last_state_only(trust: str) -> None:
-    """Where the server reads releases it was asked for after each round, and the run
-    died with its budget spent.
-    """
+    """Asked after each round, it died with its budget spent."""
     register(_Spread)
     try:
         parts = [np.full((300, 1), value) for value in (-0.5, 0.5)]

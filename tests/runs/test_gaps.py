@@ -112,9 +112,7 @@ def test_a_death_rate_with_gaps_is_that_of_the_cells_that_are_there(
 
 
 def test_a_mean_weight_with_gaps_is_that_of_the_cells_that_are_there() -> None:
-    """It was printed as 77.0 with an error of .05, as a gap counted as the middle of
-    the bounds.
-    """
+    """A gap counted as the middle of the bounds."""
     km = fitted()
     weight = figures(km, str(old_cluster(km))).loc[("weight", "mean", "")]
     assert is_within(weight, present(km)["weight"].mean())
@@ -512,10 +510,7 @@ def distances(schema: Schema, rows: pd.DataFrame) -> NDArray[np.float64]:
 
 
 def test_the_distance_that_a_gap_counts_is_what_the_page_says() -> None:
-    """Half of a number's full range from either end.
-
-    Of a category with v values sqrt((1 - 1/v) / 2) of two's.
-    """
+    """Half of a number's full range from either end."""
     number = Schema(columns={"weight": COLUMNS["weight"]})
     ends = distances(number, pd.DataFrame({"weight": [30.0, 180.0, None]}))
     assert ends[2] / ends[1] == pytest.approx(0.5)

@@ -144,10 +144,7 @@ def test_a_party_may_write_its_file_in_another_way(
 def test_a_node_describes_its_own_rows_of_such_a_file(
     schema_file: Path, tmp_path: Path
 ) -> None:
-    """The profile's rows are labelled again, from text.
-
-    Dates and decimal commas were none.
-    """
+    """The profile's rows are labelled again, from text."""
     files, _ = hospital.write(tmp_path)
     model = FederatedKMeans(
         2,

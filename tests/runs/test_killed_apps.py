@@ -57,10 +57,7 @@ NAMED = packed(
 def test_a_node_whose_app_died_before_it_took_its_message_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Flower's own loop would wait for ever.
-
-    Of a message that was not taken it never notices the silence.
-    """
+    """Flower's own loop would wait for ever."""
     node = StandInNode(APP)
     assert node.receive(monkeypatch) == 1
     (task,) = node.state.get_tasks()

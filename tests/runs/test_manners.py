@@ -253,9 +253,7 @@ def search(km: Any, grid: dict[str, Any], *given: Any, cv: Any, **named: Any) ->
 
 
 def test_a_search_splits_rows_or_parties() -> None:
-    """The better one of two settings is found, and each fold is fitted as it would be
-    by hand.
-    """
+    """Each fold is fitted as it would be by hand."""
     rows, groups = stacked()
     pipe = make_pipeline(MinMaxScaler(), model())
     grid = {
@@ -388,10 +386,7 @@ def test_what_a_report_says_against_a_run_points_at_the_caller_of_fit() -> None:
 def test_a_sentence_is_said_once_for_each_line_with_a_fit_and_run_of_a_cell(
     monkeypatch: pytest.MonkeyPatch, rule: Any, cells: tuple[int, ...], times: int
 ) -> None:
-    """Two fits on one line and a third on another.
-
-    In a notebook each has its cell's number.
-    """
+    """Two fits on one line and a third on another."""
     warn_once.cache_clear()
     numbers = iter(cells)
     shell = SimpleNamespace(

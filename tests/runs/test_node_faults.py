@@ -826,10 +826,7 @@ def test_units_are_told_by_a_share_of_rows_and_no_number(place: Place) -> None:
 def test_a_node_that_was_killed_waits_until_the_superlink_has_missed_it(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Until then the SuperLink lets no node of the same key in.
-
-    Whom it refuses for longer Flower tells so.
-    """
+    """Until then the SuperLink lets no node of the same key in."""
     options, waits = NodeOptions.from_toml(place.file), list[float]()
     request = ActivateNodeRequest(public_key=b"key", heartbeat_interval=30.0)
     answers = iter([httpx.HTTPStatusError] * 3)
@@ -863,10 +860,7 @@ def test_a_node_that_was_killed_waits_until_the_superlink_has_missed_it(
 def test_a_node_whose_clock_jumps_says_so_and_waits_until_it_is_set(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Flower's own client ends the node at the first refusal.
-
-    One that is to be let in, or leaves, does not wait.
-    """
+    """Flower's own client ends the node at the first refusal."""
     options, waits, codes = (
         NodeOptions.from_toml(place.file),
         list[float](),
@@ -935,10 +929,7 @@ def test_without_a_superlink_the_rest_is_looked_at(place: Place) -> None:
 def test_flower_signs_the_time_of_a_request_and_not_what_is_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What THREATS says of recorded headers.
-
-    If this fails, Flower has become better, and the page can say so.
-    """
+    """What THREATS says of recorded headers."""
     key, later = (
         ec.generate_private_key(ec.SECP384R1()),
         now() + datetime.timedelta(seconds=310),

@@ -190,10 +190,7 @@ def test_a_thousand_is_written_out() -> None:
 def test_different_centres_have_different_texts(
     values: list[float], texts: list[str]
 ) -> None:
-    """Years at 1999.8 and 2000.2 were both 2,000.
-
-    Six digits at most, and no more than tell something.
-    """
+    """Years at 1999.8 and 2000.2 were both 2,000."""
     assert number_texts(values) == texts
 
 
@@ -234,9 +231,7 @@ def test_a_console_shows_what_differs_most_and_says_what_it_leaves_out() -> None
 
 
 def test_shades_compare_a_columns_centres_with_each_other() -> None:
-    """The means are (1/6, -1/6, 1/12), the largest clear differences 2/3 and 1/6; the
-    clear clusters do not differ in the second column.
-    """
+    """The means are (1/6, -1/6, 1/12), the largest clear differences 2/3 and 1/6."""
     (table,) = page_module._centres(result_of().model, 10)
     assert table[3] == [[0, 0, 0], [0, 0, 0], [2, 1, -3], [4, 4, 4], [-1, 0, 3]]
 
@@ -419,10 +414,7 @@ def test_a_page_says_which_columns_of_a_partys_own_are_described(form: str) -> N
 
 
 def test_noise_of_a_centre_by_hand() -> None:
-    """Of 3 columns: 5 sqrt(3) over the count.
-
-    Residuals are in radii; a plain sum moves with its count, too.
-    """
+    """Of 3 columns: 5 sqrt(3) over the count."""
     model = result_of().model
     expected = 5.0 * math.sqrt(3.0) / np.array([500.0, 29.0, 1200.0])
     assert centre_noise(model) == pytest.approx(expected)
@@ -535,10 +527,7 @@ def test_a_choice_of_one_cluster_says_what_it_means(
 def test_columns_in_which_noise_is_a_quarter_of_what_they_hold_are_named_once_everywhere(
     tmp_path: Path,
 ) -> None:
-    """In units of their own, a flag beside thousands of euro is noise.
-
-    a share of 5000% was shown as 100%.
-    """
+    """In units of their own, a flag beside thousands of euro is noise."""
     told = report_with(line_of("relative_sums", 50.0), line_of("counts", 10.0))
     model = replace(result_of(feature_names=("a", "b", "c")).model, privacy=told)
     for least, expected in (
@@ -601,10 +590,7 @@ def test_columns_in_which_noise_is_a_quarter_of_what_they_hold_are_named_once_ev
 
 
 def test_centres_are_told_apart_three_times_their_noise_from_each_other() -> None:
-    """Noise is 8.66/500, 8.66/29 and 8.66/1200.
-
-    The first two are 1 apart, the first and third 1.031.
-    """
+    """Noise is 8.66/500, 8.66/29 and 8.66/1200."""
     (_, rows, _, _), (_, by_column, head, _) = page_module._sureness(result_of())
     assert head == ("column", "cluster 0", "cluster 1", "cluster 2")
     # 5 over the count, of half of 20,000.
@@ -630,9 +616,7 @@ def test_centres_are_told_apart_three_times_their_noise_from_each_other() -> Non
 
 @pytest.mark.nightly
 def test_noise_of_centres_is_what_repeated_runs_show() -> None:
-    """With one start: 24 runs of two centres in two columns tell it to 7% (one standard
-    deviation).
-    """
+    """With one start."""
     generator = np.random.default_rng(0)
     rows = np.array([[-0.5, -0.5], [0.5, 0.5]])[
         generator.integers(0, 2, 1000)
@@ -1107,9 +1091,7 @@ def test_a_notebook_writes_what_a_run_writes(tmp_path: Path) -> None:
 @pytest.mark.drawn
 @pytest.mark.parametrize("algorithm", ["lloyd", "optimal", "k_fed", "fastlloyd"])
 def test_a_page_speaks_of_noise_where_there_is_some(algorithm: str) -> None:
-    """Exact sums came with how far noise moves a centre, and with a server that adds
-    some.
-    """
+    """Exact sums came with an error by noise."""
     rows = np.linspace(-1.0, 1.0, 200).reshape(100, 2)
     with catch_warnings():
         simplefilter("ignore", PrivacyWarning)

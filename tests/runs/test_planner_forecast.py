@@ -790,9 +790,7 @@ def test_sensible_numbers_of_clusters_are_those_that_meet_the_target(
 @pytest.mark.nightly
 @pytest.mark.parametrize(("n", "d", "k"), [(333, 4, 3), (200, 10, 5), (60, 3, 2)])
 def test_what_is_sensible_agrees_with_the_forecast(n: int, d: int, k: int) -> None:
-    """Penguins (333 rows of 4 columns, 1% at k = 3) were once told to have at most two
-    clusters.
-    """
+    """333 rows were once told to have at most two clusters."""
     request = PlanningRequest(
         n, d, 3, {"n_clusters": k}, seeds=3, algorithms=("proxy_lloyd",)
     )

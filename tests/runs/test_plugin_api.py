@@ -410,9 +410,7 @@ def test_client_never_says_how_many_rows_it_has() -> None:
 
 
 def test_answers_are_taken_in_under_flowers_round_number_zero() -> None:
-    """Rounds of this protocol are numbered by its plan, not by how often clients were
-    asked.
-    """
+    """Rounds here are numbered by the plan."""
     seen: list[int] = []
 
     class Watching(PrivateKMeans):
@@ -452,9 +450,7 @@ def test_a_strategy_spends_by_default_what_every_other_door_does() -> None:
 
 
 def test_a_clustering_by_federate_is_in_the_units_of_the_data() -> None:
-    """Centroids were those in the box, beside seeds, radii and all else that rounds go
-    on from.
-    """
+    """Centroids were those in the box."""
     rows = np.repeat([[-50.0, 3.0], [50.0, 7.0]], 200, axis=0)
     options: dict[str, Any] = {
         "epsilon": 8.0,
@@ -483,9 +479,7 @@ def test_a_clustering_by_federate_is_in_the_units_of_the_data() -> None:
 def test_server_points_that_would_be_clipped_are_refused_with_their_columns(
     points: Any,
 ) -> None:
-    """All in one corner they were called equal, and of another unit they led to centres
-    amid nothing.
-    """
+    """In one corner they were called equal."""
     rows = np.repeat([[-5.0, 3.0], [5.0, 7.0]], 20, axis=0)
     with pytest.raises(
         DataError, match=r"of the server's points lie outside the bounds of column.* 1"

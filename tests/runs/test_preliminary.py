@@ -216,9 +216,7 @@ def test_worst_case_repeats_histograms_too() -> None:
 
 
 def test_every_client_takes_part_in_preliminary_rounds() -> None:
-    """They are not priced as samples, whatever the sampling rate of the algorithm's own
-    rounds.
-    """
+    """They are not priced as samples."""
     plan = plan_of(
         algorithm="sphere_packing",
         unit="client",
@@ -452,9 +450,7 @@ def test_releases_lead_to_the_final_plan() -> None:
 
 
 def test_the_noise_of_all_shares_is_reckoned_with() -> None:
-    """With two clients and one share not counted on, a full sum has twice the planned
-    variance.
-    """
+    """A full sum has twice the planned variance."""
     plan = plan_of(width=1, n_clients=2, n_examples=5000)
     block = plan.round_at(-1).blocks[0]
     counts = np.zeros((1, N_MAGNITUDES))

@@ -450,9 +450,7 @@ print("CONFIRMED", len(result.confirmed), os.getpid(), flush=True)
 def test_what_a_profile_costs_decides_nothing_of_the_reply(
     tmp_path: Path, kind: str
 ) -> None:
-    """A node that died of its rows after it had paid would tell of them, and had no
-    result.
-    """
+    """A death after payment would tell of rows."""
     words = [sys.executable, "-c", _ASIDE, str(tmp_path), kind]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     log = (tmp_path / "log").open("wb")

@@ -304,10 +304,7 @@ def test_nothing_in_the_file_depends_on_rows(
 
 
 def test_what_a_run_costs_is_told_in_flowers_own_type() -> None:
-    """The report's price, which is the whole plan's from the first aggregation on.
-
-    Each round's is in the metrics.
-    """
+    """The report's price, which is the whole plan's from the first aggregation on."""
     seen: list[PrivacySpent | None] = []
     strategy = PrivateKMeans.from_config(
         small_config(algorithm="fastlloyd", max_iter=2, epsilon=2.0),
@@ -479,9 +476,7 @@ def test_a_plan_says_its_costs_and_rounds_once_it_is_final(tmp_path: Path) -> No
 def test_a_log_that_is_kept_is_locked_for_readers_too_until_the_end(
     tmp_path: Path,
 ) -> None:
-    """Shared: who looks whether the program is alive asks for it alone, and another
-    writer need not wait.
-    """
+    """Shared."""
     with recorded_progress(7, tmp_path), (tmp_path / LOG_FILE).open("rb") as file:
         assert [
             lock(file.fileno(), exclusive=alone, wait=False) for alone in (True, False)

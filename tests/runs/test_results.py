@@ -412,10 +412,7 @@ def failing(error: BaseException) -> Any:
 def test_a_disk_without_room_for_a_result_is_told_and_never_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What is left depends on how many rows are kept on the same disk.
-
-    a refusal would tell the server.
-    """
+    """What is left depends on how many rows are kept on the same disk."""
     here, there = shutil.disk_usage(tmp_path), tmp_path / "runs" / "one"
     answers = []
     for free, told in ((2**24, 0), (2**23, 1)):
@@ -656,10 +653,7 @@ def test_a_chosen_number_of_clusters_comes_with_its_curve(
 
 
 def test_movements_belong_to_the_last_rounds_that_move_something() -> None:
-    """Rounds 0 and below and the evaluation do not.
-
-    Each round has the epsilon of its last attempt.
-    """
+    """Rounds 0 and below and the evaluation do not."""
     line = report_of(3, 2).releases[0]
     rounds = (
         (-1, "ranges"),

@@ -263,9 +263,7 @@ def test_no_cluster_and_no_ray_are_one_sentence_each(
 def test_a_ray_cluster_that_anybody_started_is_never_joined(
     address: str | None, monkeypatch: pytest.MonkeyPatch, rows: Path
 ) -> None:
-    """Ray would find it in the list of processes, and what is pickled there would run
-    in the node.
-    """
+    """What is pickled there would run in the node."""
     joined = MagicMock()
     join_ray(monkeypatch, joined)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)

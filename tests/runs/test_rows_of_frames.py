@@ -95,9 +95,7 @@ def test_labels_in_another_order_are_put_into_that_of_the_rows(
     ids=["same", "shuffled", "array", "list"],
 )
 def test_parties_in_another_order_are_put_into_that_of_the_rows(order: Any) -> None:
-    """One party's rows lie outside of the bounds, which a warning says of it and of no
-    other.
-    """
+    """A warning names the one out of bounds."""
     table = TOGETHER.assign(b=np.where(PARTIES == "south", 1e6, 0.0))
     groups = order(PARTIES) if order else PARTIES
     with pytest.warns(
@@ -161,10 +159,7 @@ def test_other_row_labels_are_refused(door: int) -> None:
 def test_row_labels_that_occur_twice_are_refused_in_another_order(
     door: int, order: Any
 ) -> None:
-    """No label says then which of its rows is meant.
-
-    In the same order nobody needs to know.
-    """
+    """No label says then which of its rows is meant."""
     days = [f"day {number % 7}" for number in range(N)]
     frames = [frame.set_axis(days) for frame in FRAMES]
     y, groups = CLASSES[0].set_axis(days), PARTIES.set_axis(days * 2)

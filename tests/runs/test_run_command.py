@@ -321,10 +321,7 @@ def test_a_superlink_that_has_just_been_killed_lists_nothing_and_that_is_said(
 def test_a_run_that_was_stopped_says_what_that_leaves(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Flower has no words of its own for it.
-
-    Those of a run that goes on or has failed stay.
-    """
+    """Flower has no words of its own for it."""
     told = [
         ("finished:stopped", "N/A"),
         ("running", "N/A"),
@@ -351,9 +348,7 @@ def test_a_run_that_was_stopped_says_what_that_leaves(
 def test_a_run_whose_stream_breaks_off_is_waited_for(
     monkeypatch: pytest.MonkeyPatch, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The SuperLink is killed: for a while nobody answers, then the run goes on, and
-    then it ends.
-    """
+    """The SuperLink is killed."""
     (home / "flower.py").write_text(_BROKEN_OFF.format(asked=str(home / "asked")))
     put_flower(monkeypatch, home / "flower.py")
     monkeypatch.setattr(run_command, "_POLL_SECONDS", 0.0)

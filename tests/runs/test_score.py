@@ -128,10 +128,7 @@ def test_rows_that_a_schema_leaves_out_are_in_no_score() -> None:
 
 
 def test_an_evaluation_measures_the_same_in_the_box() -> None:
-    """Its cost is a release, bounded in the box.
-
-    In units of the data it is a row's part of the score.
-    """
+    """Its cost is a release, bounded in the box."""
     rows = adults()
     fitted = model(evaluation="exact", bounds=(0, 150)).fit(rows)
     assert fitted.evaluation_ is not None

@@ -469,10 +469,7 @@ def test_one_row_never_moves_a_vector_beyond_its_bound_whatever_a_server_makes_u
 def test_one_row_adds_its_clipped_square_to_one_entry(
     d: int, k: int, n: int, kind: str
 ) -> None:
-    """At most 1, and nothing below 0, where the row is counted.
-
-    The norms L1 and L2 of what it moves are the same.
-    """
+    """At most 1, and nothing below 0, where the row is counted."""
     generator = np.random.default_rng(13 * d + k)
     plan = plan_of(d, k, n)
     # Each cluster has its own where there is enough to tell them apart, else all have
@@ -520,9 +517,7 @@ CLIENT_PLANS = [(1, 1, 2000), (2, 4, 3000), (9, 4, 20_000), (30, 3, 20_000), (3,
 def test_one_client_never_moves_a_vector_beyond_its_bound(
     d: int, k: int, n_clients: int, kind: str
 ) -> None:
-    """Its table is replaced by the empty one, whatever was in it and whatever the
-    server made up.
-    """
+    """Its table is replaced by the empty one."""
     generator = np.random.default_rng(7 * d + k)
     plan = plan_of(d, k, 0, "client", n_clients)
     for radius in (*RADII, 0.375):
@@ -582,10 +577,7 @@ def test_bounds_hold_for_whatever_is_drawn(
 
 @pytest.mark.parametrize(("d", "k", "n"), PLANS)
 def test_one_rows_part_does_not_depend_on_the_others(d: int, k: int, n: int) -> None:
-    """The statistic of a table is the sum of its rows' own.
-
-    Exactly, but for the rounding of the outer product.
-    """
+    """The statistic of a table is the sum of its rows' own."""
     generator = np.random.default_rng(d)
     plan = plan_of(d, k, n)
     for kind, radius in (("usual", 0.6), ("tied", 0.25), ("far", 2.0**-12)):
@@ -607,10 +599,7 @@ def test_one_rows_part_does_not_depend_on_the_others(d: int, k: int, n: int) -> 
 def test_another_search_for_large_tables_finds_the_same_labels(
     d: int, k: int, n: int
 ) -> None:
-    """Beyond 2^20 distances another search is used.
-
-    With one row more all others must keep their labels.
-    """
+    """Beyond 2^20 distances another search is used."""
     plan = plan_of(d, k, n)
     private_sum = next(s for s in build_algorithm(plan).rounds if s.name == "proxies-1")
     n_proxies = private_sum.blocks[0].shape[0]
@@ -629,10 +618,7 @@ def test_another_search_for_large_tables_finds_the_same_labels(
 
 
 def test_sums_over_a_million_rows_are_exact() -> None:
-    """One row more changes them by that row's own part, to the last bit.
-
-    Outer products to one grid step.
-    """
+    """One row more changes them by that row's own part, to the last bit."""
     plan = plan_of(2, 4, 4000)
     generator = np.random.default_rng(1)
     state = made_up_state(plan, generator, 0.3, "usual")
@@ -651,9 +637,7 @@ def test_sums_over_a_million_rows_are_exact() -> None:
 
 
 def test_rounding_moves_the_outer_product_by_more_than_the_row_does() -> None:
-    """Entries just below half a step: a small row lifts all of them over it at once,
-    and the bound has room for it.
-    """
+    """Entries just below half a step."""
     d = 9
     plan = plan_of(9, 4, 20_000)
     private_sum = next(
@@ -698,10 +682,7 @@ def test_duplicates_move_a_vector_as_often_as_they_are_counted() -> None:
 
 
 def test_one_row_of_a_client_may_move_its_vector_by_two_bounds() -> None:
-    """Client level is about a table or none.
-
-    Two tables are two bounds apart, and one row may be enough for that.
-    """
+    """Client level is about a table or none."""
     plan = plan_of(2, 1, 0, "client", 1000)
     state = cluster_state(np.zeros((1, 2)), np.zeros(1), (), {RADIUS: np.array([1.0])})
     private_sum = next(
@@ -748,10 +729,7 @@ def answers(
 def test_whether_a_client_can_answer_never_depends_on_its_rows(
     d: int, k: int, n: int, which: str
 ) -> None:
-    """More proxies, centres or centroids than planned.
-
-    All tables are answered, or none is.
-    """
+    """More proxies, centres or centroids than planned."""
     plan = plan_of(d, k, n)
     generator = np.random.default_rng(0)
     for private_sum in build_algorithm(plan).rounds[4:6]:
@@ -851,9 +829,7 @@ def test_no_state_that_a_client_accepts_lets_a_row_move_other_rows_labels(
 
 
 def test_no_extra_that_is_not_asked_for_lets_a_row_move_other_rows_labels() -> None:
-    """A narrow table has no axes: a server that sends some, off the grid, must not have
-    them used.
-    """
+    """A narrow table has no axes."""
     d = 8
     plan = plan_of(d, 3, 20_000)
     rounds = build_algorithm(plan).rounds

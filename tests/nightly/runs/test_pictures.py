@@ -54,9 +54,7 @@ def result_of(centroids: Any, counts: Any, **values: Any) -> RunResult:
 
 @pytest.mark.parametrize("n_columns", [2, 3, 30])
 def test_dollars_in_names_and_warnings_are_text(n_columns: int) -> None:
-    """Two in one line were a formula, and one that does not parse left a node without
-    its files.
-    """
+    """Two in one line were a formula."""
     names = ("a_$", "b_$", r"c$x^$ \$\frac", *map("d{}".format, range(27)))[:n_columns]
     points = np.linspace(-0.9, 0.9, 3 * n_columns).reshape(3, n_columns)
     result = result_of(points, [5.0, 50.0, 500.0], feature_names=names)
@@ -170,9 +168,7 @@ def test_areas_grow_with_counts_from_60_to_660_points() -> None:
 
 
 def test_one_clear_centroid_alone_does_not_make_the_axes() -> None:
-    """Two of three are mostly noise: the axes are those of all, of which the first has
-    what differs most.
-    """
+    """Two of three are mostly noise."""
     centroids = [[0.0] * 4, [0.8, 0.0, 0.0, 0.0], [-0.8, 0.1, 0.0, 0.0]]
     axis = axis_named(
         picture.summary_figure(result_of(centroids, [9000.0, 0.0, 0.0])),
@@ -182,10 +178,7 @@ def test_one_clear_centroid_alone_does_not_make_the_axes() -> None:
 
 
 def test_a_heat_map_compares_clusters_with_each_other() -> None:
-    """By column: bounds that are a hundred times too wide made all of it pale.
-
-    What may be noise stays so.
-    """
+    """By column: bounds that are a hundred times too wide made all of it pale."""
     long = "a name that is longer than the picture has room for"
     centroids = [[0.1, 0.5, -0.01, 0.0], [0.1, -0.5, 0.01, 0.0], [0.1, 0.0, 0.0, 1e-4]]
     box = (-1.0, -1.0, -1_234_560.0, -1.0), (1.0, 1.0, 1_234_560.0, 1.0)
@@ -232,10 +225,7 @@ def test_a_heat_map_compares_clusters_with_each_other() -> None:
 def test_a_heat_map_has_what_differs_most_and_the_axes_only_where_two_say_most() -> (
     None
 ):
-    """Of 30 columns 24, in their order.
-
-    26 clusters that differ in 26 columns alike have no two axes that matter.
-    """
+    """Of 30 columns 24, in their order."""
     points = np.zeros((26, 30))
     np.fill_diagonal(points[:, 4:], np.linspace(0.5, 1.0, 26))
     figure = picture.summary_figure(result_of(points, [9000.0] * 26))
@@ -304,10 +294,7 @@ def test_a_forecast_is_drawn_over_doublings_from_two_thirds_of_its_lowest_value(
 def test_noise_per_centroid_is_told_in_the_units_of_the_bounds(
     forecast: Forecast,
 ) -> None:
-    """Bounds from -1 to 1 are the scaled box itself.
-
-    The noise is the same number there, for each feature.
-    """
+    """Bounds from -1 to 1 are the scaled box itself."""
     (one,) = forecast.algorithms
     assert one.scaled_noise_per_centroid is not None
     assert one.noise_per_centroid == pytest.approx(
@@ -339,10 +326,7 @@ def test_a_note_says_where_the_excess_is_not_of_the_last_noise(
 
 
 def test_everything_in_a_forecast(forecast: Forecast) -> None:
-    """Seven candidates go round six colours and markers and four dashes.
-
-    The lowest of all values sets the axis.
-    """
+    """Seven candidates go round six colours and markers and four dashes."""
     (one,) = forecast.algorithms
     by_epsilon = ((0.5, Excess(0.5, 0.1, 0.0, 1.0)), (2.0, Excess(0.06, 0.0, 0.0, 1.0)))
     one = replace(
@@ -446,9 +430,7 @@ def test_metrics_stand_below_the_title() -> None:
 
 
 def test_two_centroids_in_many_columns_have_one_axis() -> None:
-    """The second was rounding, with 0% of the variance, and put them into opposite
-    corners.
-    """
+    """The second was rounding."""
     centroids = [[0.51, -0.47, 0.33, 0.1], [-0.49, 0.53, -0.3, 0.7]]
     axis = axis_named(
         picture.summary_figure(result_of(centroids, [9000.0, 8000.0])),

@@ -229,10 +229,7 @@ def test_the_private_count_alone() -> None:
 def test_a_target_that_is_not_chosen_is_seen_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Rows inside the radius count as 1.125.
-
-    In total they show less than one on it, which breaks no bound.
-    """
+    """Rows inside the radius count as 1.125."""
     options = AuditOptions(
         "fastlloyd", trust="central", case="edge", values={"max_iter": 1}
     )
@@ -269,10 +266,7 @@ def test_a_target_that_is_not_chosen_is_seen_too(
 def test_no_clip_of_a_client_can_be_left_out(
     monkeypatch: pytest.MonkeyPatch, algorithm: str, clip: str
 ) -> None:
-    """Targets reach every bound by being clipped to it.
-
-    a bound that data cannot exceed would hide a missing clip.
-    """
+    """Targets reach every bound by being clipped to it."""
     options = AuditOptions(
         algorithm, "client", "central", case="edge", values={"max_iter": 1}
     )
@@ -342,9 +336,7 @@ def test_nan_is_never_small() -> None:
 def test_the_claim_is_that_of_the_runs_own_report(
     monkeypatch: pytest.MonkeyPatch, engine: str
 ) -> None:
-    """A report that says less than its plan costs is refuted by what is planned,
-    however few runs there are.
-    """
+    """Saying less than the plan costs is refuted by the plan."""
     setup = prepare(replace(GLLOYD, engine=engine))
 
     def table() -> Table:

@@ -111,10 +111,7 @@ def test_bounds_by_hand() -> None:
 
 
 def test_measures_of_gaussians_enclose_the_truth() -> None:
-    """In 40 simulations each at 95%, more than 8 misses have a probability below 1e-3.
-
-    Those of a fixed seed are what they are.
-    """
+    """Of 40 at 95%, 8 misses have a probability below 1e-3."""
     mu, missed = 1.5, {"auc": 0, "advantage": 0, "rate": 0}
     for seed in range(40):
         scores = gaussians(mu, 800, seed)
@@ -138,10 +135,7 @@ def test_measures_of_gaussians_enclose_the_truth() -> None:
 
 
 def test_an_attack_that_breaks_the_guarantee_is_seen() -> None:
-    """Scores of twice the mu that is claimed lie above every bound.
-
-    Scores of a smaller one above none.
-    """
+    """Scores of twice the mu that is claimed lie above every bound."""
     cell = Cell("fastlloyd", 2.0, "blobs", "seeded")
     for actual, above in ((1.4, True), (0.5, False)):
         row = measure(
@@ -190,10 +184,7 @@ def test_measures_by_hand() -> None:
     "algorithm", ["fastlloyd", "glloyd", "proxy_lloyd", "feddp_kmeans"]
 )
 def test_what_is_subtracted_is_the_sum_of_the_other_rows(algorithm: str) -> None:
-    """The white-box adversary works from the rows it knows.
-
-    The shortcut from the watched sum gives the same.
-    """
+    """The white-box adversary works from the rows it knows."""
     own = make_game(algorithm, 2.0, load_pool("blobs"))
     assert own.epsilon == pytest.approx(2.0, rel=1e-6)
     for name, target in own.targets.items():
@@ -309,10 +300,7 @@ def test_shadow_ratio_beats_chance_on_fresh_features() -> None:
 
 
 def test_attacks_order_as_they_should(game: Game) -> None:
-    """White box beats chance clearly at epsilon 8, below the bound.
-
-    Non-private Lloyd gives everything away.
-    """
+    """White box beats chance clearly at epsilon 8, below the bound."""
     for algorithm, least in (("fastlloyd", 0.8), ("lloyd", 1.0)):
         cell = Cell(algorithm, 8.0, "blobs", "seeded")
         absent, _ = run_chunk(Chunk(cell, ABSENT, False, 0, 50))
@@ -338,10 +326,7 @@ def test_attacks_order_as_they_should(game: Game) -> None:
 
 
 def test_reconstruction(game: Game) -> None:
-    """Without noise the row is read off.
-
-    With some the posterior mean is nearer than a guess.
-    """
+    """Without noise the row is read off."""
     exact = reconstruct(game_of(Cell("lloyd", 8.0, "blobs", "seeded")), 2)
     assert exact.errors["box attack"] < 1e-9
     assert exact.errors["box guess"] > 0.2
@@ -363,9 +348,7 @@ def test_likelihoods_are_log_densities_up_to_a_constant(game: Game) -> None:
 
 
 def test_games_of_different_kinds_share_nothing() -> None:
-    """Else attacks would be measured on what they were made from, or know the noise of
-    the other world.
-    """
+    """Else attacks would know what they are measured on."""
     cell = Cell("glloyd", 8.0, "blobs", "seeded")
     kinds = [
         (ABSENT, False),

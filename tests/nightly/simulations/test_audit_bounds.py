@@ -49,9 +49,7 @@ def test_clopper_pearson_limits_are_where_the_binomial_tails_have_the_miss() -> 
 
 
 def test_clopper_pearson_covers() -> None:
-    """Exactly: the probability, over all counts, that a limit misses is at most what
-    was allowed.
-    """
+    """Exactly."""
     limits = [clopper_pearson(count, 30, 0.05) for count in range(31)]
     for rate in (0.001, 0.03, 0.2, 0.5, 0.77, 0.99):
         weights = binom.pmf(np.arange(31), 30, rate)
@@ -89,9 +87,7 @@ def test_bound_by_hand() -> None:
 
 
 def test_the_other_direction_counts_as_well() -> None:
-    """Few false negatives say more than few false positives where TNR is much larger
-    than FNR.
-    """
+    """Where TNR is much larger than FNR."""
     fpr_high, tpr_low = (
         clopper_pearson(500, 1000, 0.025)[1],
         clopper_pearson(990, 1000, 0.025)[0],
@@ -129,10 +125,7 @@ def test_more_confidence_says_less() -> None:
 def test_bounds_of_gaussians_exceed_the_truth_no_more_often_than_allowed(
     method: Method, mu: float, runs: int
 ) -> None:
-    """Rules are chosen and judged in 200 audits of N(0, 1) against N(mu, 1).
-
-    At 80% confidence a fifth may exceed.
-    """
+    """Rules are chosen and judged in 200 audits of N(0, 1) against N(mu, 1)."""
     generator, delta = np.random.default_rng(7), 1e-3
     truth = gaussian_epsilon(mu, delta)
     exceeded, values = 0, []
@@ -153,9 +146,7 @@ def test_bounds_of_gaussians_exceed_the_truth_no_more_often_than_allowed(
 
 
 def test_limits_are_not_loose_either() -> None:
-    """At a fixed rule the bound of many runs misses nearly as often as two independent
-    limits may.
-    """
+    """It misses nearly as often as two limits may."""
     generator, mu = np.random.default_rng(8), 1.0
     rule = Rule(0.5, present_above=True)
     exceeded = sum(

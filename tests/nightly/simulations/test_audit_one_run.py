@@ -72,10 +72,7 @@ def test_delta_term_by_hand() -> None:
 
 
 def test_delta_term_covers_a_mechanism_that_fails_altogether() -> None:
-    """With probability delta every coin is released, otherwise noise.
-
-    (0, delta)-DP, and all guesses may be right.
-    """
+    """With probability delta every coin is released, otherwise noise."""
     for delta in (0.001, 0.01, 0.1):
         for count in (5, 50, 500):
             assert binomial_p_value(Guesses(count, count, count), 0.0, delta) >= delta
@@ -216,9 +213,7 @@ def test_gaussians_are_bounded_by_both_methods_and_better_by_the_second(
 
 
 def test_binomial_bound_is_tight_for_randomised_response_at_low_confidence() -> None:
-    """At 50% confidence the bound is around the truth, so about half of the audits may
-    exceed it.
-    """
+    """Half of the audits may exceed it."""
     values = audits(
         randomised_response,
         1.0,
