@@ -20,6 +20,7 @@ from flwr_dpkmeans.errors import BudgetError, LocalMisuseError
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.planner.request import PlanningRequest
+from flwr_dpkmeans.privacy.noise import NoiseSource
 from flwr_dpkmeans.privacy.release import PrivacyUnit, as_released, draw_noise
 from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums.build import build_algorithm, initial_state
@@ -211,6 +212,7 @@ def run_plan(
     plan: Plan,
     parts: tuple[Array, ...],
     repeats: int = 1,
+    source: NoiseSource | None = None,
 ) -> State:
     """Play a final plan on synthetic parts, with seeded noise.
 
@@ -219,7 +221,7 @@ def run_plan(
     box, on the grid.
     """
     state = initial_state(plan)
-    source = make_noise_source(plan, "server")
+    source = source or make_noise_source(plan, "server")
     for index, step in enumerate(build_algorithm(plan).rounds, start=1):
         if step.profiles:
             continue  # synthetic rows have nothing beside the points

@@ -15,10 +15,10 @@ import click
 import pytest
 import typer
 from support.machine import type_command
+from support.typed import typed_options
 
 from flwr_dpkmeans import __version__
 from flwr_dpkmeans.__main__ import main
-from flwr_dpkmeans.cli import plan_command
 from flwr_dpkmeans.cli.app import COMMANDS, app
 from flwr_dpkmeans.cli.plan_options import PlanOptions
 from flwr_dpkmeans.deploy import owner_commands
@@ -286,17 +286,10 @@ def test_a_shell_is_told_what_may_come_next() -> None:
         assert done.stdout.split() == expected.split(), done.stderr
 
 
-def test_a_value_after_several_is_the_option_s_until_another_one_begins(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    asked = list[PlanOptions]()
-    monkeypatch.setattr(
-        plan_command, "print_forecast", lambda options: asked.append(options) or 0
-    )
-    line = "plan --n 9 --algorithm lloyd --algorithm glloyd fastlloyd --k 3"
-    assert main(line.split()) == 0
-    assert asked[0].algorithm == ["glloyd", "fastlloyd"]
-    assert asked[0].n_clusters == 3
+def test_a_value_after_several_is_the_option_s_until_another_one_begins() -> None:
+    line = "--n 9 --algorithm lloyd --algorithm glloyd fastlloyd --k 3"
+    options = typed_options(PlanOptions, line)
+    assert (options.algorithm, options.n_clusters) == (["glloyd", "fastlloyd"], 3)
 
 
 @pytest.mark.parametrize("command", ["", "plan", "node init"])

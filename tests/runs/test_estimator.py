@@ -1070,11 +1070,6 @@ def test_a_failed_fit_keeps_the_last_result(fitted: FederatedKMeans) -> None:
     assert np.array_equal(km.cluster_centers_, centers)
 
 
-def request_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a forecast be what is asked of it."""
-    monkeypatch.setattr("flwr_dpkmeans.planner.make_forecast", lambda request: request)
-
-
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
@@ -1083,26 +1078,22 @@ def request_only(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_forecast_takes_bounds_from_server_data_where_none_are_given(
-    monkeypatch: pytest.MonkeyPatch, given: Any, expected: Any
+    given: Any, expected: Any
 ) -> None:
     """The farthest points are (1, 2) from the middle."""
-    request_only(monkeypatch)
     points = np.array([[0.0, 1.0], [2.0, 5.0], [1.0, 3.0]])
-    request: Any = FederatedKMeans(n_clusters=2, server_data=points, bounds=given).plan(
-        2000, 2, 3
-    )
+    km = FederatedKMeans(n_clusters=2, server_data=points, bounds=given)
+    request = km.plan(2000, 2, 3, seeds=2, algorithms="fastlloyd").request
     np.testing.assert_allclose(request.options["bounds"], expected)
-    assert (request.seeds, request.target_excess, request.spread) == (20, 0.1, 0.15)
+    assert (request.target_excess, request.spread) == (0.1, 0.15)
 
 
 def test_a_forecast_takes_the_number_of_features_from_bounds_by_column(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    request_only(monkeypatch)
-    request: Any = FederatedKMeans(2, bounds=((0.0, 0.0, 0.0), (1.0, 2.0, 3.0))).plan(
-        2000, None, 3
-    )
-    assert request.n_features == 3
+    km = FederatedKMeans(2, bounds=((0.0, 0.0, 0.0), (1.0, 2.0, 3.0)))
+    forecast = km.plan(2000, None, 3, seeds=2, algorithms="fastlloyd")
+    assert forecast.request.n_features == 3
 
 
 def test_k_is_chosen_from_weights_of_server_points_alone() -> None:

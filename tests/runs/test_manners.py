@@ -4,6 +4,7 @@ columns, and what is not there.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
 import sys
@@ -441,9 +442,12 @@ STEP = Step(3, 10, 0, "sums", 2, 0.5, (("sums", 1.0),), None, None)
 def test_a_bar_is_shown_in_a_terminal_when_it_takes_long(
     monkeypatch: pytest.MonkeyPatch, stream: type[io.StringIO], slow: bool, shown: bool
 ) -> None:
-    monkeypatch.setattr(sys, "stderr", screen := stream())
     monkeypatch.setenv("TERM", "xterm")
-    with progress_bar(seconds_before=0.0 if slow else 60.0) as on_step:
+    wait = 0.0 if slow else 60.0
+    with (
+        contextlib.redirect_stderr(screen := stream()),
+        progress_bar(seconds_before=wait) as on_step,
+    ):
         on_step(STEP)
         time.sleep(0.3)
     assert "30%" in screen.getvalue() if shown else screen.getvalue() == ""

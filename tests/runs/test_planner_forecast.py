@@ -17,7 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 import rich.console
+from numpy.typing import NDArray
 from support.flat import flat_estimator
+from support.typed import typed_options
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.__main__ import main
@@ -53,6 +55,7 @@ from flwr_dpkmeans.planner.simulate import (
     scaled_spread,
     simulated_size,
 )
+from flwr_dpkmeans.privacy.noise.seeded_noise import SeededNoise
 from flwr_dpkmeans.privacy.release import as_released
 from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums.build import build_algorithm
@@ -156,24 +159,32 @@ def test_centroids_move_as_much_as_their_noise_says(algorithm: str) -> None:
     np.testing.assert_allclose(np.std(moved, axis=0), expected, rtol=0.15)
 
 
-def test_shares_of_all_clients_are_drawn_as_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    shares = []
-    draw = simulate.draw_noise
+class NotedNoise(SeededNoise):
+    """Remembers the standard deviations that are drawn."""
 
-    def noted(*arguments: Any, share: float) -> Any:
-        shares.append(share)
-        return draw(*arguments, share=share)
+    def __init__(self) -> None:
+        super().__init__(np.random.default_rng(0))
+        self.stds: list[float] = []
 
-    monkeypatch.setattr(simulate, "draw_noise", noted)
-    for trust in ("distributed", "oblivious"):
-        request = request_of(trust=trust, max_iter=1)
-        run_plan(
-            request.draft("glloyd", noise="seeded"), draw_mixture(request, 3, 0).parts
-        )
+    def discrete_gaussian(self, std: float, size: int) -> NDArray[np.int64]:
+        self.stds.append(std)
+        return super().discrete_gaussian(std, size)
+
+
+@pytest.mark.parametrize(
     # Three clients of which two shares are counted on.
-    assert shares == pytest.approx([1.5**0.5, 1.0])
+    ("trust", "share"),
+    [("distributed", 1.5**0.5), ("oblivious", 1.0)],
+)
+def test_shares_of_all_clients_are_drawn_as_one(trust: str, share: float) -> None:
+    request, noted = request_of(trust=trust, max_iter=1), NotedNoise()
+    plan = request.draft("glloyd", noise="seeded")
+    run_plan(plan, draw_mixture(request, 3, 0).parts, source=noted)
+    planned = [block.noise_scale for one in plan.rounds for block in one.blocks]
+    unit = 2.0**plan.fraction_bits
+    assert [std / unit for std in noted.stds] == pytest.approx(
+        [share * scale for scale in planned], rel=1e-3
+    )
 
 
 def test_the_size_is_capped_in_rows_and_in_clients() -> None:
@@ -909,23 +920,16 @@ def test_private_deviations_are_planned_for(mixed: Path) -> None:
         )
 
 
-def replace_forecast(
-    monkeypatch: pytest.MonkeyPatch, forecast: Callable[..., Forecast | None]
-) -> None:
-    """Let ``forecast(request, on_step)`` be what the command prints."""
-    monkeypatch.setattr(plan_command, "make_forecast", forecast)
-
-
 def test_the_shape_of_a_table_is_read_and_no_more_than_that(
-    mixed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    mixed: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table = mixed.with_suffix(".csv")
     table.write_text("mass,sex,length,tagged\n" + "400,F,40,true\n" * 7)
     asked: list[PlanningRequest] = []
-    replace_forecast(monkeypatch, lambda request, on_step: asked.append(request))
 
     def said_of(**values: Any) -> str:
-        plan_command.make_one(PlanOptions(like=str(table), n_clusters=2, **values))
+        options = PlanOptions(like=str(table), n_clusters=2, **values)
+        asked.append(plan_command.request_of(options))
         return capsys.readouterr().err
 
     assert said_of(n_examples=900).endswith(
@@ -951,52 +955,37 @@ def test_the_shape_of_a_table_is_read_and_no_more_than_that(
 
 
 def test_who_sees_no_bar_reads_at_once_that_it_takes_a_while(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """A forecast of 400 clients printed nothing for minutes."""
 
-    def simulated(*_: Any) -> Any:
-        raise ConfigurationError(capsys.readouterr().err)
+    def begun(request: PlanningRequest, on_step: Callable[[int, int], object]) -> Any:
+        def first(done: int, total: int) -> None:
+            on_step(done, total)
+            raise ConfigurationError(capsys.readouterr().err)
 
-    monkeypatch.setattr(simulate, "draw_mixture", simulated)
+        return make_forecast(request, first)
+
+    size = {"n_examples": 20_000, "n_features": 4, "n_clients": 400}
+    options = PlanOptions(**size, unit="client", quick=True)
     with pytest.raises(ConfigurationError, match=SIMULATES):
-        plan_command.make_one(
-            PlanOptions(
-                n_examples=20_000,
-                n_features=4,
-                n_clients=400,
-                unit="client",
-                quick=True,
-            )
-        )
+        plan_command.make_one(options, begun)
 
 
-def test_a_wanted_accuracy_is_a_target(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[PlanningRequest] = []
-    replace_forecast(monkeypatch, lambda request, on_step: asked.append(request))
-    shape = {"n_examples": 900, "n_features": 4}
-    plan_command.make_one(PlanOptions(**shape, accuracy=1.05))
-    plan_command.make_one(PlanOptions(**shape, target_excess=0.2))
-    plan_command.make_one(PlanOptions(**shape))
-    assert [request.target_excess for request in asked] == [0.05, 0.2, 0.1]
+def test_a_wanted_accuracy_is_a_target() -> None:
+    def target(**values: float) -> float:
+        options = PlanOptions(n_examples=900, n_features=4, **values)
+        return plan_command.request_of(options).target_excess
+
+    assert target(accuracy=1.05) == 0.05
+    assert (target(target_excess=0.2), target()) == (0.2, 0.1)
     for wrong in (1.0, math.nan):
         with pytest.raises(ConfigurationError, match="it must be above 1"):
-            plan_command.make_one(PlanOptions(**shape, accuracy=wrong))
+            target(accuracy=wrong)
 
 
-def options_of(arguments: str, monkeypatch: pytest.MonkeyPatch) -> PlanOptions:
-    """What a command line is read as."""
-    asked: list[PlanOptions] = []
-    monkeypatch.setattr(plan_command, "print_forecast", asked.append)
-    assert main(["plan", *arguments.split()]) == 0
-    (options,) = asked
-    return options
-
-
-def test_the_options_of_the_command_and_their_defaults(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    plain = options_of("--n 900", monkeypatch)
+def test_the_options_of_the_command_and_their_defaults() -> None:
+    plain = typed_options(PlanOptions, "--n 900")
     stated = {
         "n_examples": 900,
         "n_features": 0,
@@ -1031,7 +1020,7 @@ def test_the_options_of_the_command_and_their_defaults(
         "random_state",
     }
     line = "--n 900 --d 4 --quick --json --private-count"
-    switched = options_of(line, monkeypatch)
+    switched = typed_options(PlanOptions, line)
     assert (switched.quick, switched.json, switched.private_count) == (True,) * 3
     assert switched.n_features == 4
 
@@ -1045,22 +1034,12 @@ def test_the_options_of_the_command_and_their_defaults(
         ("--quick --seeds 3", 3),
     ],
 )
-def test_a_quick_forecast_has_five_data_sets_at_most(
-    more: str, seeds: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[PlanningRequest] = []
-
-    def failing(request: PlanningRequest, on_step: object) -> Forecast:
-        asked.append(request)
-        raise ConfigurationError("nothing is forecast here")
-
-    replace_forecast(monkeypatch, failing)
+def test_a_quick_forecast_has_five_data_sets_at_most(more: str, seeds: int) -> None:
     line = (
-        "plan --n 900 --d 4 --k 3 --spread 0.25 --target-excess 0.2 --private-count"
+        "--n 900 --d 4 --k 3 --spread 0.25 --target-excess 0.2 --private-count"
         f" --algorithm glloyd --epsilon 2 {more}"
     )
-    assert main(line.split()) == 2
-    (request,) = asked
+    request = plan_command.request_of(typed_options(PlanOptions, line))
     assert (
         request.n_examples,
         request.n_features,
@@ -1080,7 +1059,6 @@ def test_a_quick_forecast_has_five_data_sets_at_most(
 def test_a_terminal_has_its_own_width_and_a_bar_and_a_pipe_has_neither(
     terminal: bool,
     forecast: Forecast,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     class Screen(rich.console.Console):
@@ -1101,9 +1079,8 @@ def test_a_terminal_has_its_own_width_and_a_bar_and_a_pipe_has_neither(
             step(1, 2)
         return forecast
 
-    monkeypatch.setattr(plan_command, "Console", Screen)
-    replace_forecast(monkeypatch, made)
-    assert main(["plan", *SMALL]) == 0
+    options = typed_options(PlanOptions, " ".join(SMALL))
+    assert plan_command.print_forecast(options, made, Screen) == 0
     assert opened[0] == {"stderr": True}
     assert printed[-1:] == ([150] if terminal else [])
     out, err = capsys.readouterr()

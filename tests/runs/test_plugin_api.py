@@ -333,20 +333,21 @@ def test_initial_arrays_are_refused(
                 )
 
 
-def test_num_rounds_and_timeout_of_flowers_signature(
-    small: InProcessGrid, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_num_rounds_and_timeout_of_flowers_signature(small: InProcessGrid) -> None:
     seen: list[float | None] = []
-    send = small.send_and_receive
 
-    def spying(messages: Any, *, timeout: float | None = None) -> list[Message]:
-        seen.append(timeout)
-        return send(messages, timeout=timeout)
+    class Spying(InProcessGrid):
+        def send_and_receive(
+            self, messages: Any, *, timeout: float | None = None
+        ) -> list[Message]:
+            seen.append(timeout)
+            return list(super().send_and_receive(messages, timeout=timeout))
 
-    monkeypatch.setattr(small, "send_and_receive", spying)
+    grid = Spying([])
+    vars(grid).update(vars(small))
     with small.running():
         result = FastLloyd(3, bounds=(0, 10), n_examples=200).start(
-            small,
+            grid,
             ArrayRecord(),
             num_rounds=4,
             timeout=12.0,
