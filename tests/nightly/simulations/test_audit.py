@@ -42,7 +42,7 @@ from simulations.audit.audit import (
 )
 from simulations.audit.bounds import LowerBound, Method, Rule, Scores
 from simulations.audit.information import Information, Worst
-from simulations.audit.options import parse_request, plain, suite_audits
+from simulations.audit.options import suite_audits
 from simulations.audit.result import family_confidence, is_above
 from simulations.audit.trials import Table, batches_of, measuring
 
@@ -360,52 +360,6 @@ def test_the_claim_is_that_of_the_runs_own_report(
     assert told.information > 2.0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["algoritm=fastlloyd"], "did you mean 'algorithm'"),
-        (["fastlloyd"], "no key=value"),
-        (["algorithm=fastloyd"], "did you mean 'fastlloyd'"),
-        (["algorithm=lloyd", "trust=central", "case=edge"], "claims nothing"),
-        (["trust=central", "adversary=server", "case=edge"], "trusts the server"),
-        (["algorithm=sulloyd", "trust=distributed", "case=edge"], "Laplace"),
-        (["suite=al"], "did you mean 'all'"),
-        (["suite=quick", "algorithm=glloyd"], "sets it itself"),
-        (["trials=many"], "whole number"),
-        (["trials=10"], "fewer than 100"),
-        (
-            ["epsilon=1,2"],
-            (
-                "epsilon is '1,2', but it takes one value: give 1; several are for"
-                " algorithm, trust, unit,"
-            ),
-        ),
-        (["trials=100,200"], "takes one value"),
-        (["n_clients=2,3"], "takes one value"),
-        (["evaluation=private,none"], "takes one value"),
-        (["max_iter=1,2"], "takes one value"),
-        (["n_clients=x"], "whole number"),
-        (["n_features=two"], "whole number"),
-        (["retries=-1"], "at least 0"),
-        (["output=/proc/nowhere"], "cannot be written"),
-        (["confidence=1"], "below 1"),
-        (["adversary=sever"], "did you mean 'server'"),
-        (["case=egde", "adversary=clients"], "did you mean 'edge'"),
-        (["engine=ray", "case=edge"], "did you mean 'direct'|choose"),
-        (["retries=1", "case=edge"], "engine='direct' loses no reply"),
-        (["until=9", "case=edge"], "the plan has rounds 1 to 2"),
-        (["method=one_run", "algorithm=sulloyd", "trust=central"], "no canaries"),
-    ],
-)
-def test_mistakes_are_one_sentence(
-    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*arguments, "workers=1"]) == 2
-    shown = [line for line in capsys.readouterr().err.splitlines() if "Error: " in line]
-    assert len(shown) == 1
-    assert any(part in shown[0] for part in sentence.split("|"))
-
-
 def test_one_run_audits_write_their_row(tmp_path: Path) -> None:
     arguments = [
         "method=one_run",
@@ -435,33 +389,6 @@ def test_the_suite_covers_every_combination_that_exists() -> None:
     trusts = {one.trust for one in suite_audits("all") if one.algorithm == "fastlloyd"}
     assert trusts == {"oblivious", "central", "distributed"}
     assert any(one.adversary == "server" for one in suite_audits("all"))
-
-
-def test_requests_are_read() -> None:
-    request = parse_request(
-        [
-            "algorithm=glloyd",
-            "trust=central,oblivious",
-            "n_examples=none",
-            "epsilon=2",
-            "workers=3",
-        ]
-    )
-    assert [one.trust for one in request.audits] == ["central", "oblivious"]
-    assert request.audits[0].values == {"n_examples": None, "epsilon": 2}
-    assert request.workers == 3
-    # Some options are lists.
-    shares = parse_request(
-        ["algorithm=feddp_kmeans", "budget_shares=0.2,0.2,0.45,0.15", "output=a,b"]
-    )
-    assert (shares.audits[0].values, shares.output) == (
-        {"budget_shares": "0.2,0.2,0.45,0.15"},
-        Path("a,b"),
-    )
-    assert [plain(text) for text in ("1e-5", "True", "paper")] == [1e-5, True, "paper"]
-    assert {one.trials for one in parse_request(["--all", "trials=700"]).audits} == {
-        700
-    }
 
 
 def test_a_suite_shares_its_confidence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
+from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.sums.build import build_algorithm
 from simulations.audit import (
     attack_games,
@@ -427,29 +427,3 @@ def test_command(
         attacks.main([*arguments, "workers=1", f"output={tmp_path}", "other_code=true"])
         == 0
     )
-
-
-def test_mistakes_are_one_sentence_and_exit_code_2(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    for argument, hint in {
-        "algorithm=fastloyd": "fastlloyd",
-        "data=irs": "iris",
-        "epsilon=-1": "above 0",
-        "epsilon=a": "above 0",
-        "trials=3": "at least 20",
-        "workers=-1": "at least 0",
-        "noise=loud": "seeded",
-        "other_code=yes": "'false'",
-        "trails=5": "trials",
-        "nothing": "key=value",
-    }.items():
-        assert attacks.main([argument]) == 2
-        said = capsys.readouterr().err
-        assert hint in said
-        assert said.count("\n") == 1
-    assert attacks.main(["--help"]) == 0
-    with pytest.raises(ConfigurationError, match="sulloyd"):
-        make_game("sulloyd", 1.0, load_pool("iris"))
-    with pytest.raises(ConfigurationError, match="blob"):
-        load_pool("blob")

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from scipy.stats import binom, norm
 
-from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.privacy.gaussian import gaussian_epsilon
 from simulations.audit import bounds
 from simulations.audit.bounds import (
@@ -241,38 +240,3 @@ def test_perfect_separation_stays_finite() -> None:
         math.log((0.025**0.001 - 1e-6) / (1.0 - 0.025**0.001))
     )
     assert gdp.mu == pytest.approx(-2.0 * norm.ppf(1.0 - 0.025**0.001), rel=1e-6)
-
-
-def test_mistakes_are_one_sentence() -> None:
-    ones = np.ones(3)
-    for broken in (
-        lambda: Scores(np.zeros(0), ones),
-        lambda: Scores(ones, np.zeros((2, 2))),
-    ):
-        with pytest.raises(LocalMisuseError, match="at least one run"):
-            broken()
-    with pytest.raises(LocalMisuseError, match="nan"):
-        Scores(ones, np.array([1.0, np.nan]))
-    with pytest.raises(LocalMisuseError, match="0 trials"):
-        clopper_pearson(0, 0, 0.05)
-    with pytest.raises(LocalMisuseError, match="4 of 3"):
-        clopper_pearson(4, 3, 0.05)
-    with pytest.raises(LocalMisuseError, match="miss is 0"):
-        clopper_pearson(1, 3, 0)
-    for confidence in (0.0, 1.0, math.nan):
-        with pytest.raises(LocalMisuseError, match="confidence"):
-            lower_bound(Scores(ones, ones), ABOVE, 1e-6, Method.GDP, confidence)
-    with pytest.raises(LocalMisuseError, match="delta is 0"):
-        lower_bound(Scores(ones, ones), ABOVE, 0.0, Method.GDP)
-    with pytest.raises(LocalMisuseError, match="delta is 1"):
-        choose_rule(Scores(ones, ones), 1.0, Method.CLOPPER_PEARSON)
-    assert (
-        lower_bound(coins(100, 500), ABOVE, 0.0, Method.CLOPPER_PEARSON).epsilon > 1.0
-    )
-
-
-def test_scores_are_not_changed() -> None:
-    scores = Scores(np.array([3.0, 1.0, 2.0]), np.array([5.0, 4.0]))
-    empty_handed(scores)
-    assert scores.absent.tolist() == [3.0, 1.0, 2.0]
-    assert scores.present.tolist() == [5.0, 4.0]

@@ -7,13 +7,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from support.machine import type_command
 
 pytest.importorskip("hydra")
 
@@ -351,11 +349,6 @@ def test_metrics_measure_the_centroids_that_were_released_also_beyond_the_bounds
     assert row["centroid_error"] > (gap - 1.0) ** 2 / len(outcome.centers)
 
 
-def test_rows_beyond_the_bounds_are_measured_where_they_are() -> None:
-    row = row_of("data=iris", "data.bounds=[0,4]", "algorithm=lloyd")
-    assert row["nicv"] == pytest.approx(row["cost_per_point"] / 4.0)
-
-
 @pytest.mark.parametrize("algorithm", ["glloyd", "lloyd", "optimal"])
 def test_rows_that_no_client_has_are_not_measured(algorithm: str) -> None:
     given = (
@@ -387,69 +380,6 @@ def test_rows_that_no_client_has_are_not_measured(algorithm: str) -> None:
     )
 
 
-WRONG = [
-    (
-        ("data=iris", "algorithm=fastlloyd", "algorithm.schedule=stepp"),
-        "did you mean 'step'?",
-    ),
-    (("data=irs",), "did you mean 'iris'?"),
-    (("data=iris", "seed=1,2"), "sweep over them with -m"),
-    (
-        ("data=iris", "-m", "workers=-1"),
-        "workers is -1, but it must be an integer of at least 0",
-    ),
-    (("data=iris", "-m", "output=a,b"), "a sweep has one output"),
-    (("data=iris", "~seed"), "takes a key away"),
-    (("data=iris", "-m", "seed=range(3,0)"), "has no value"),
-    (("data=iris", "hydra.run.dir=x"), "output=..."),
-    (("data=iris", "--jobs=2"), "there is no option '--jobs' here"),
-    (("+experiment=fastloyd_fig2",), "did you mean 'fastlloyd_fig2'?"),
-]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"), WRONG, ids=[" ".join(given) for given, _ in WRONG]
-)
-def test_a_wrong_value_is_one_sentence(
-    arguments: tuple[str, ...],
-    sentence: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    folder = tmp_path / "out"
-    named = (
-        ()
-        if any(one.startswith("output") for one in arguments)
-        else (f"output={folder}",)
-    )
-    assert main([*arguments, *named]) == 2
-    said = capsys.readouterr()
-    assert sentence in said.err
-    assert len(said.err.strip().splitlines()) == 1
-    assert said.out == ""
-    assert not folder.exists()
-
-
-def test_a_folder_that_cannot_be_written_is_one_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "file").write_text("")
-    for more in ((), ("-m",)):
-        assert (
-            main(
-                [
-                    "data=iris",
-                    "engine=direct",
-                    "workers=0",
-                    *more,
-                    f"output={tmp_path / 'file' / 'x'}",
-                ]
-            )
-            == 2
-        )
-        assert "cannot be written" in capsys.readouterr().err
-
-
 def test_a_sweep_writes_a_table_that_says_what_was_swept(tmp_path: Path) -> None:
     folder = tmp_path / "a folder"
     sweep = [
@@ -473,21 +403,3 @@ def test_a_sweep_writes_a_table_that_says_what_was_swept(tmp_path: Path) -> None
     assert set(table["status"]) == {"done"}
     assert table.loc[table["algorithm.name"] == "lloyd", "epsilon"].isna().all()
     assert table.loc[table["algorithm.name"] == "glloyd", "epsilon"].notna().all()
-
-
-def test_help_and_configuration_are_hydras(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for options, said in (
-        (
-            ["--cfg", "job", "algorithm=glloyd", "seed=4"],
-            ("seed: 4\n", "  name: glloyd\n"),
-        ),
-        (["--help"], ("algorithm: balcan, ", "data: adult, ")),
-    ):
-        type_command(monkeypatch, ["run.py", *options])
-        # Hydra ends the process after its help.
-        with suppress(SystemExit):
-            assert main() == 0
-        shown = capsys.readouterr().out
-        assert all(one in shown for one in said)

@@ -54,18 +54,6 @@ def test_what_others_published_is_marked_as_such() -> None:
     assert table.row_count > 0
 
 
-@pytest.mark.parametrize(
-    "given", ["--fan=1", "--tree=22", "--length=0", "--clients=1", "--repeats=0"]
-)
-def test_sizes_that_make_no_tree_or_time_nothing_are_refused_at_once(
-    given: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    name, value = given.removeprefix("--").split("=")
-    with pytest.raises(SystemExit):
-        scale.main([given])
-    assert f"{name} is {value}, but it must be at least " in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("n_clients", [2, 3, 30, 32, 33, 34, 100])
 def test_the_planner_counts_the_neighbours_that_clients_have(n_clients: int) -> None:
     roster = Roster.of(0, {node: bytes([node]) * 32 for node in range(n_clients)})

@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from simulations.experiments.clustering_metrics import area_under
 from simulations.papers.fastlloyd import utility
-from simulations.papers.fastlloyd.utility import find_source
 
 
 @pytest.fixture(autouse=True)
@@ -103,35 +100,3 @@ def test_without_proxy_lloyd_or_an_optimum_nothing_is_added(
     out = capsys.readouterr().out
     assert "Cost per point (NICV)" in out
     assert "cost above the optimum" not in out
-
-
-def test_one_fit_of_proxy_lloyd() -> None:
-    job = utility.Job("iris", "iris", 3, "proxy_lloyd", 2.0, 0, "halve", 2, None)
-    assert 0.18 < utility.run_job(job) < 0.6
-
-
-def test_area_does_not_depend_on_the_order() -> None:
-    assert (
-        area_under([0.5, 1.0, 2.0], [4.0, 2.0, 2.0])
-        == area_under([2.0, 0.5, 1.0], [2.0, 4.0, 2.0])
-        == 3.5
-    )
-
-
-def test_sources_are_files_or_bundled_names(tmp_path: Path) -> None:
-    np.save(tmp_path / "s1.npy", np.zeros((3, 2)))
-    assert find_source("s1", [str(tmp_path)]) == str(tmp_path / "s1.npy")
-    assert find_source("iris", [str(tmp_path)]) == "iris"
-
-
-def test_a_fit_says_nothing_between_the_rows_of_the_table(
-    monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
-) -> None:
-    monkeypatch.setattr(utility.logging, "disable", lambda level: None)
-    assert (
-        utility.run_job(
-            utility.Job("iris", "iris", 3, "fastlloyd", 0.5, 0, "bisect", 2, None)
-        )
-        > 0.0
-    )
-    assert not recwarn.list
