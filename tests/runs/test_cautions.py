@@ -7,10 +7,8 @@ from __future__ import annotations
 import json
 import logging
 import re
-import sys
 import warnings
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,8 +17,6 @@ import pytest
 from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 from sklearn.datasets import load_iris, load_wine
-from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
 from support.flat import flat_estimator
 
 from flwr_dpkmeans import DPKMeans, FederatedKMeans, KMeansClient
@@ -283,40 +279,6 @@ def test_a_party_with_other_units_is_named() -> None:
     assert "More than 5%" in sentence
 
 
-def test_a_second_line_or_cell_is_warned_again_and_a_search_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    rows, groups = np.concatenate(uniform_parts(20)), np.repeat(np.arange(3), 20)
-    km = FederatedKMeans(3, epsilon=0.01, bounds=(-1.0, 1.0), engine="direct")
-
-    def told(fit: Any) -> int:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("default")
-            fit()
-        return sum("The noise on each" in str(one.message) for one in caught)
-
-    def in_one_line() -> None:
-        km.fit(rows, groups=groups)
-
-    assert [
-        told(in_one_line),
-        told(in_one_line),
-        told(lambda: km.fit(rows, groups=groups)),
-    ] == [1, 0, 1]
-    shell = SimpleNamespace(execution_count=7)
-    monkeypatch.setitem(
-        sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell)
-    )
-    assert [told(in_one_line), told(in_one_line)] == [1, 0]
-    search = GridSearchCV(
-        make_pipeline("passthrough", km),
-        {"federatedkmeans__random_state": [1, 2]},
-        cv=2,
-        refit=False,
-    )
-    assert told(lambda: search.fit(rows, federatedkmeans__groups=groups)) == 1
-
-
 def own_node(client: KMeansClient) -> Node:
     """A node with a ledger of its own."""
     settings = NodeSettings(ClientPolicy(), MemoryLedger(), "own")
@@ -476,50 +438,6 @@ def test_the_server_says_what_an_evaluation_found(
     said = [r.getMessage() for r in caplog.records if r.name == "flwr_dpkmeans.server"]
     assert str(result.evaluation) in "\n".join(said)
     assert not any("was chosen, of at most" in one for one in said)  # k was given
-
-
-@pytest.mark.drawn
-def test_report_and_picture_show_the_same_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    from matplotlib.figure import SubFigure
-
-    from flwr_dpkmeans.results.picture import draw_summary
-    from flwr_dpkmeans.results.run_result import RunResult
-
-    km = FederatedKMeans(3, bounds=(-1.0, 1.0), epsilon=1e-3, engine="direct")
-    with pytest.warns(PrivacyWarning):
-        report = km.fit(uniform_parts()).privacy_
-    shown: list[str] = []
-    draw = SubFigure.text
-
-    def note(self: Any, x: float, y: float, s: str, **options: Any) -> Any:
-        shown.append(s)
-        return draw(self, x, y, s, **options)
-
-    monkeypatch.setattr(SubFigure, "text", note)
-    draw_summary(RunResult(km.model_, report))
-    drawn = " ".join(" ".join(shown).split())
-    assert len(report.warnings) == 3
-    for sentence in report.warnings:
-        assert sentence in drawn
-        assert f"WARNING     {sentence}" in str(report)
-        assert f"WARNING     {sentence}" in report.details()
-        assert sentence in report.to_dict()["warnings"]
-
-
-def test_a_loop_of_fits_warns_once_and_prints_nothing(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    km = FederatedKMeans(3, bounds=(-1.0, 1.0), noise="seeded", random_state=1)
-    parts = uniform_parts(2000)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("default")
-        for _ in range(3):
-            km.fit(parts)
-    assert [str(one.message)[:42] for one in caught] == [
-        "The noise comes from a seeded generator: w"
-    ]
-    assert caught[0].filename == __file__
-    assert "NOT PRIVATE" not in "".join(capfd.readouterr())
 
 
 def test_a_forecast_says_what_its_plan_says_against_itself() -> None:
@@ -705,30 +623,6 @@ def test_who_holds_all_rows_is_told_of_a_party_that_a_schema_leaves_out(
     assert (set(said) <= set(model.privacy_.warnings)) == (way != "alone" or not said)
 
 
-def test_a_fit_warns_each_time_where_that_was_asked_for() -> None:
-    # Two tables in one loop: of the second one nobody would hear what the first one's
-    # warning said.
-    fitted = [
-        flat_estimator(
-            n_clusters=3, bounds=(-1.0, 1.0), engine="direct", noise="seeded"
-        )
-        for _ in range(4)
-    ]
-    heard = []
-    for action in ("default", "always"):
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter(action)  # type: ignore[arg-type]
-            for km in (fitted.pop(), fitted.pop()):
-                km.fit(uniform_parts())
-        heard.append(
-            sum(
-                "seeded generator" in str(one.message) and one.filename == __file__
-                for one in caught
-            )
-        )
-    assert heard == [1, 2]
-
-
 @pytest.mark.parametrize("algorithm", ["feddp_kmeans", "server_lloyd"])
 def test_server_points_that_are_unlike_the_rows_are_doubted(algorithm: str) -> None:
     generator = np.random.default_rng(0)
@@ -784,31 +678,6 @@ def test_server_points_that_are_unlike_the_rows_are_doubted(algorithm: str) -> N
         if "data_radius" in one
     ]
     assert len(said) == 1
-
-
-def test_at_client_level_indicators_say_nothing_of_where_rows_are() -> None:
-    generator = np.random.default_rng(0)
-    places = np.array([[0.0, 0.0], [0.6, 0.0], [-0.6, 0.0], [0.0, 0.6]])
-    parts = [
-        places[generator.choice(4, 500, p=[0.94, 0.02, 0.02, 0.02])]
-        + generator.normal(0.0, 0.02, (500, 2))
-        for _ in range(40)
-    ]
-    options = {
-        "algorithm": "feddp_kmeans",
-        "n_clusters": 4,
-        "max_iter": 0,
-        "unit": "client",
-        "trust": "central",
-    }
-    options |= {
-        "examples_per_client": 500,
-        "epsilon": 50.0,
-        "server_data": parts[0],
-        "delta": 1e-3,
-    }
-    said = warnings_of(parts, noise="seeded", random_state=0, **options)
-    assert not any("around the server's points" in one for one in said)
 
 
 def test_a_table_that_changed_during_a_run_stands_in_its_owner_s_report_alone(

@@ -5,7 +5,6 @@ What it shares with a federation, and what scikit-learn expects.
 
 from __future__ import annotations
 
-import json
 import pickle
 import warnings
 from dataclasses import replace
@@ -19,7 +18,7 @@ import sklearn
 from numpy.typing import NDArray
 from sklearn.utils.estimator_checks import check_estimator
 
-from flwr_dpkmeans import Cohort, DPKMeans, Evaluation, FederatedKMeans
+from flwr_dpkmeans import Cohort, DPKMeans, FederatedKMeans
 from flwr_dpkmeans.errors import (
     ConfigurationError,
     DataError,
@@ -115,27 +114,6 @@ def test_what_comes_before_round_one_has_one_noise_too() -> None:
     assert 0.72 < spread < 1.28
 
 
-@pytest.mark.sample(3)
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"bounds": "private"},
-        {"n_clusters": "auto"},
-        {"evaluation": "private"},
-        {"n_examples": "private"},
-    ],
-)
-def test_what_is_found_privately_is_found(options: dict[str, Any]) -> None:
-    fitted = model(epsilon=8.0, **options).fit(table(3000))
-    found = fitted.cluster_centers_[np.argsort(fitted.cluster_centers_[:, 0])]
-    np.testing.assert_allclose(found, CENTRES[[0, 2, 1]], atol=0.05)
-    report = fitted.privacy_
-    assert (report.is_private, report.n_clients) == (True, 1)
-    assert report.epsilon <= report.epsilon_worst_case <= 8.0
-    assert {line.trust for line in report.releases} == {"curator"}
-    assert not [one for one in report.assumptions if "mask" in one or "server" in one]
-
-
 @pytest.mark.parametrize(
     ("values", "text"),
     [
@@ -175,16 +153,6 @@ def test_a_number_of_rows_that_a_curator_would_refuse_later_is_refused_before_an
         ),
     ):
         model(n_examples=299).fit(table(600))
-
-
-def test_labels_are_for_an_evaluation() -> None:
-    classes = np.argmin(((table()[:, None] - CENTRES) ** 2).sum(-1), axis=1)
-    found = (
-        model(evaluation=Evaluation(n_classes=3), epsilon=20.0)
-        .fit(table(), classes)
-        .evaluation_
-    )
-    assert found.accuracy.value > 0.9
 
 
 def test_many_parties_under_a_curator_are_refused() -> None:
@@ -256,24 +224,6 @@ def test_what_exact_rows_say_is_a_warning_and_not_in_the_model(tmp_path: Path) -
     written = [path.read_bytes() for path in fitted.write(tmp_path / "files")]
     assert not [
         one for one in (pickle.dumps(fitted), *written) if b"outside the bounds" in one
-    ]
-
-
-def test_its_files_say_that_there_was_one_table(tmp_path: Path) -> None:
-    fitted = model().fit(table())
-    assert "; proxy_lloyd, one table, trust 'curator'" in str(fitted.privacy_)
-    said = {
-        path.name: path.read_text()
-        for path in fitted.write(tmp_path / "files")
-        if path.suffix in {".md", ".json"}
-    }
-    assert "one table" in said["report.md"]
-    assert "proxy_lloyd over one table, by" in said["deployment.json"]
-    assert json.loads(said["model.json"])["privacy"]["n_clients"] == 1
-    assert not [
-        name
-        for name, text in said.items()
-        if "2 clients" in text or "2 parties" in text
     ]
 
 

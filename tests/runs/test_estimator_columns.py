@@ -147,29 +147,6 @@ def test_a_name_that_looks_the_same_in_other_characters_is_told_by_them() -> Non
         FederatedKMeans(2, bounds=(0, 1)).fit(tables)
 
 
-def test_a_bounds_file_is_matched_by_name(tmp_path: Path) -> None:
-    path = tmp_path / "bounds.csv"
-    path.write_text(FILE)
-    by_name = model(bounds=str(path)).fit(frames(NAMES, NAMES))
-    np.testing.assert_array_equal(
-        by_name.cluster_centers_, model().fit(frames(NAMES, NAMES)).cluster_centers_
-    )
-    assert by_name.bounds_ == ((0.0, 0.0, 0.0), tuple(WIDTHS))
-    with pytest.raises(
-        ConfigurationError, match="feature 'weight' has no row in the bounds file"
-    ):
-        model(bounds=str(path)).fit(
-            [frame.rename(columns={"age": "weight"}) for frame in frames(NAMES, NAMES)]
-        )
-    with pytest.raises(
-        DataError,
-        match="the tables have no column names, but the bounds or server_data name 3",
-    ):
-        model(bounds=str(path)).fit(
-            [frame.to_numpy() for frame in frames(NAMES, NAMES)]
-        )
-
-
 def test_server_data_are_matched_by_name() -> None:
     (points,) = frames(NAMES)
     fitted = [
@@ -237,11 +214,6 @@ def test_a_fit_to_arrays_has_no_names() -> None:
         fitted.predict(frames(NAMES)[0])
 
 
-def test_fit_predict_takes_frames_in_any_order() -> None:
-    labels = model(bounds=(0.0, 1e5)).fit_predict(frames(NAMES, NAMES[::-1]))
-    assert [len(own) for own in labels] == [200, 200]
-
-
 def labelled(seed: int, n: int = 400) -> tuple[pd.DataFrame, NDArray[np.int64]]:
     """Two groups, of which the first column tells one and the second the other.
 
@@ -286,32 +258,6 @@ def test_numbered_columns_in_another_order_are_refused_at_every_door(
         FederatedKMeans(2, **settings).fit(
             clients=lambda place: tables[place], n_clients=2
         )
-
-
-def test_naive_bayes_warns_of_names_as_the_clustering_does() -> None:
-    (one, own), (other, others) = labelled(1), labelled(2)
-    settings: dict[str, Any] = {
-        "epsilon": 4.0,
-        "bounds": (-10, 20),
-        "noise": "seeded",
-        "random_state": 1,
-    }
-    named = one.rename(columns={0: "p", 1: "q"})
-    bayes = FederatedNaiveBayes(2, **settings).fit(
-        [one.to_numpy(), other.to_numpy()], [own, others]
-    )
-    with pytest.warns(
-        UserWarning,
-        match=r"^X has feature names, but FederatedNaiveBayes was fitted without",
-    ):
-        bayes.predict(named)
-    bayes.fit([named, other.rename(columns={0: "p", 1: "q"})], [own, others])
-    with pytest.warns(
-        UserWarning,
-        match=r"^X does not have valid feature names, but FederatedNaiveBayes was",
-    ):
-        bayes.predict(one.to_numpy())
-    assert np.array_equal(bayes.predict(named[["q", "p"]]), bayes.predict(named))
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,12 +28,7 @@ from flwr_dpkmeans.algorithms.states.cluster_states import cluster_state
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
 from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.options import read_config
-from flwr_dpkmeans.planner import PlanningRequest
-from flwr_dpkmeans.planner.forecast import centroid_noise, deployment_of
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
-from flwr_dpkmeans.results.run_result import ClusterChoice, RunResult
-from flwr_dpkmeans.results.whole_files import write_folder
-from flwr_dpkmeans.results.writer import METRICS_FILE, result_files
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.statement import build_report
@@ -243,19 +236,6 @@ def test_rows_of_clients_that_left_are_not_in_the_divisor(counted: int | None) -
     assert left.cost.noise > found(plan, 10.0, 0.0, cells).cost.noise
 
 
-@pytest.mark.parametrize("rate", [1.0, 0.5])
-def test_clients_that_left_are_not_counted(rate: float) -> None:
-    values = {
-        "algorithm": "sphere_packing",
-        "unit": "client",
-        "n_examples": None,
-        "client_sampling_rate": rate,
-    }
-    result = found(plan_of(**values), 1.0, 0.0, [[2.0], [0.5], [0.0]], n_clients=4)
-    assert (result.n_units.value, result.n_units_source) == (4.0 * rate, "known")
-    assert result.n_units.noise == pytest.approx(math.sqrt(4.0 * rate * (1.0 - rate)))
-
-
 def test_sampled_clients_add_their_own_noise_by_hand() -> None:
     """The largest variance of numbers from 0 to 1 with this mean."""
     values = {
@@ -325,13 +305,6 @@ def test_a_share_of_the_tables_own_total_has_less_noise(
     assert (found.value, found.noise) == pytest.approx(
         (0.7, math.sqrt(variance) / 100.0)
     )
-
-
-def test_units_left_out_add_noise_to_the_largest_sum_and_none_below_zero() -> None:
-    assert TABLE.noise_of(3.0, np.array([5.0, 20.0])) == pytest.approx(
-        math.sqrt(9.0 + 0.5 * 20.0)
-    )
-    assert TABLE.noise_of(3.0, np.array([-5.0, -20.0])) == 3.0
 
 
 @pytest.mark.parametrize(("share", "source"), [(0.3, "known"), (0.002, "released")])
@@ -515,23 +488,6 @@ def test_an_exact_evaluation_is_not_private_before_its_round_stands_in_the_plan(
         assert plan.is_private is private
 
 
-def test_the_planner_knows_of_it() -> None:
-    options = {"n_clusters": 1, "bounds": (-1, 1), "epsilon": 1.0}
-    plain = PlanningRequest(1000, 1, 5, options).draft("glloyd")
-    evaluated = PlanningRequest(1000, 1, 5, options | {"evaluation": "private"}).draft(
-        "glloyd"
-    )
-    assert (
-        deployment_of(evaluated).n_round_trips == deployment_of(plain).n_round_trips + 1
-    )
-    before, after = centroid_noise(plain), centroid_noise(evaluated)
-    assert before is not None
-    assert after is not None
-    # The evaluation's table has the shape of sums where there is one cluster in one
-    # dimension.
-    assert after.sums_std == pytest.approx(before.sums_std / math.sqrt(0.95), rel=0.01)
-
-
 @pytest.mark.parametrize(
     ("values", "text"),
     [
@@ -691,33 +647,6 @@ def test_rounds_history_and_report_stay_right() -> None:
     assert not np.allclose(km.cluster_counts_, km.evaluation_.counts)  # type: ignore[union-attr]
 
 
-def test_files_and_picture_have_it(tmp_path: Path) -> None:
-    parts, labels = parts_and_labels()
-    km = estimator(algorithm="fastlloyd", max_iter=2).fit(parts, labels)
-    moves = tuple(entry["movement"] for entry in km.history_[:-1])
-    result = RunResult(km.model_, km.privacy_, moves, evaluation=km.evaluation_)
-    write_folder(tmp_path, result_files(result))
-    metrics = json.loads((tmp_path / METRICS_FILE).read_text())
-    assert km.evaluation_ is not None
-    assert metrics["evaluation"] == json.loads(json.dumps(km.evaluation_.to_dict()))
-    assert metrics["evaluation"]["accuracy"]["value"] == km.evaluation_.accuracy.value  # type: ignore[union-attr]
-    assert [entry.get("movement") for entry in metrics["rounds"]] == [*moves, None]
-    assert metrics["n_iterations"] == 2
-    assert str(km.evaluation_).startswith(
-        "noisy evaluation (the run is NOT PRIVATE): cost per row "
-    )
-
-
-def test_without_an_evaluation_labels_are_left_alone() -> None:
-    parts, _ = parts_and_labels()
-    km = estimator(evaluation="none", n_classes=0, algorithm="glloyd")
-    assert km.fit(parts, "what ever").evaluation_ is None  # type: ignore[arg-type]
-    assert (
-        estimator(n_classes=0, algorithm="glloyd").fit(parts).evaluation_.accuracy
-        is None
-    )  # type: ignore[union-attr]
-
-
 @pytest.mark.parametrize(
     ("values", "labels", "text"),
     [
@@ -778,40 +707,6 @@ def test_choose_k_spends_everything_on_the_choice() -> None:
     )
     releases = km.choose_k(parts, 4).privacy.releases
     assert {line.round_name for line in releases} == {"outer-product", "weights"}
-
-
-@pytest.mark.parametrize(
-    ("scale", "squared"),
-    [([1.0, 1.0], 1.0), ([64.0, 64.0], 4096.0), ([64.0, 1.0], 1.0)],
-)
-def test_a_choice_tells_costs_in_squared_units_where_all_columns_have_one_width(
-    scale: list[float], squared: float
-) -> None:
-    generator = np.random.default_rng(0)
-    parts = [
-        np.clip(MIDDLES[generator.integers(0, 3, 50)] + 0.05, -1, 1) for _ in range(3)
-    ]
-
-    def chosen(scale: list[float]) -> ClusterChoice:
-        bounds, server = (
-            ([-one for one in scale], scale),
-            MIDDLES.repeat(5, axis=0) * scale,
-        )
-        km = estimator(
-            algorithm="feddp_kmeans",
-            server_data=server,
-            n_init=1,
-            bounds=bounds,
-            engine="direct",
-        )
-        return km.choose_k([part * scale for part in parts], 3)
-
-    plain, found = chosen([1.0, 1.0]), chosen(scale)
-    assert plain.costs[0] > 0.0
-    assert (found.n_clusters, found.costs.tolist()) == (
-        plain.n_clusters,
-        (squared * plain.costs).tolist(),
-    )
 
 
 def test_every_algorithm_has_a_theorem_for_it() -> None:

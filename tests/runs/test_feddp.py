@@ -277,30 +277,6 @@ def test_laplace_noise_comes_with_l1_sensitivity() -> None:
 # -- rounds ----------------------------------------------------------------------------
 
 
-def test_rounds_with_and_without_lloyd() -> None:
-    start = ["outer-product", "weights", "centers"]
-    assert [r.name for r in plan_of().rounds] == start
-    assert [r.name for r in plan_of(max_iter=0).rounds] == start
-    assert [r.name for r in plan_of(max_iter=2).rounds] == [
-        *start,
-        "lloyd-1",
-        "lloyd-2",
-    ]
-    assert [b.name for r in plan_of(max_iter=1).rounds for b in r.blocks] == (
-        ["outer_product", "weights", "clipped_sums", "counts", "clipped_sums", "counts"]
-    )
-    assert [b.name for r in plan_of(unit="client").rounds for b in r.blocks] == (
-        ["outer_product", "weights", "means", "indicators"]
-    )
-    assert [b.name for b in plan_of(unit="client", max_iter=1).rounds[-1].blocks] == [
-        "clipped_sums",
-        "counts",
-    ]
-    assert [b.shape for r in plan_of(max_iter=1).rounds for b in r.blocks] == (
-        [(6,), (30,), (4, 3), (4,), (4, 3), (4,)]
-    )
-
-
 def exact(arrays: Sequence[Floats], blocks: Sequence[Block]) -> Any:
     """A release whose noise happened to be zero."""
     return as_released(
@@ -715,27 +691,6 @@ def test_distances_need_one_width_for_all_features() -> None:
     assert derive_server_facts(config_of(bounds=unequal), points).data_radius > 0.0
 
 
-def test_facts_without_server_points() -> None:
-    facts = facts_without_server(config_of(n_clusters=9, examples_per_client=4), 16)
-    assert (facts.n_points, facts.centre, facts.data_radius) == (0, (0.0,) * 16, 4.0)
-    # A client with four rows has four clusters at most.
-    assert (facts.outer_product_bound, facts.weights_bound) == (16.0, 4.0)
-    assert (facts.means_bound, facts.indicators_bound) == (8.0, 2.0)
-    assert (facts.sums_bound, facts.counts_bound) == (16.0, 4.0)
-    assert (
-        facts_without_server(
-            config_of(n_clusters=9, examples_per_client=4, noise_kind="paper"), 1
-        ).indicators_bound
-        == 4
-    )
-    assert (
-        facts_without_server(
-            config_of(bounds=((0.0,), (10.0,)), data_radius=2.5), 3
-        ).data_radius
-        == 0.5
-    )
-
-
 def test_server_data_that_say_nothing_are_refused() -> None:
     with pytest.raises(DataError, match="there are 3 server points, but 4 clusters"):
         derive_server_facts(config_of(), np.zeros((3, 2)))
@@ -751,18 +706,6 @@ def test_server_data_that_say_nothing_are_refused() -> None:
     for centre in ((math.nan,), (2.1,), (math.inf,)):
         with pytest.raises(ConfigurationError, match="centre"):
             ServerFacts(9, centre, 1.0, 1.0)
-
-
-def test_bounds_from_server_points_hold_them_all() -> None:
-    points = np.random.default_rng(2).normal(3.0, 5.0, (60, 4))
-    lower, upper = bounds_from_server(points)
-    assert (points >= np.array(lower)).all()
-    assert (points <= np.array(upper)).all()
-    widths = np.array(upper) - np.array(lower)
-    assert widths == pytest.approx([widths[0]] * 4)
-    assert widths[0] / 2 == pytest.approx(
-        np.linalg.norm(points - points.mean(axis=0), axis=1).max()
-    )
 
 
 # -- a client that declared too little -------------------------------------------------
@@ -956,17 +899,6 @@ def test_engines_masked_or_not_give_equal_centroids_for_equal_seeds(
         assert np.array_equal(km.cluster_centers_, found[0].cluster_centers_)
         assert np.array_equal(km.cluster_counts_, found[0].cluster_counts_)
         assert km.history_ == found[0].history_
-
-
-@pytest.mark.parametrize("unit", UNITS)
-def test_server_side_noise_gives_the_same_result_whoever_reads_it(unit: str) -> None:
-    """Under 'oblivious' clients run the server's steps."""
-    drawn = mixture(0, 5, 40)
-    one, other = (
-        estimator(drawn, unit=unit, trust=trust).fit(drawn.clients)
-        for trust in ("central", "oblivious")
-    )
-    assert np.array_equal(one.cluster_centers_, other.cluster_centers_)
 
 
 def test_runs_without_masks_are_never_called_private() -> None:

@@ -750,37 +750,6 @@ def test_a_name_is_registered_once() -> None:
         )
 
 
-@dataclass(frozen=True)
-class _FixedOptions(Options):
-    max_iter: int = whole(3, 1, 3, "rounds")
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Fixed(KMeansTask):
-    """A task whose number of rounds is never left to the run."""
-
-    name = "fixed"
-    options: _FixedOptions = _FixedOptions()
-
-    def build(self, public: PublicFacts) -> Algorithm:
-        raise NotImplementedError
-
-
-def test_a_number_of_rounds_that_is_never_none_disturbs_no_other_method() -> None:
-    register(_Fixed)
-    try:
-        common: dict[str, Any] = {
-            "n_clusters": 2,
-            "bounds": ((-1,), (1,)),
-            "n_examples": 100,
-            "max_iter": None,
-        }
-        assert read_config(**common).max_iter is None
-        assert read_config(**common, algorithm="fixed").max_iter == 3
-    finally:
-        TASKS.pop("fixed")
-
-
 def test_a_trust_model_that_does_not_say_who_reads_is_refused_when_it_is_registered() -> (
     None
 ):

@@ -49,7 +49,6 @@ from flwr_dpkmeans.planner.simulate import (
     draw_mixture,
     epsilon_for_target,
     n_clusters_for_target,
-    n_clusters_grid,
     optimal_cost,
     run_plan,
     scaled_spread,
@@ -116,18 +115,6 @@ def test_a_simulated_run_is_that_of_the_direct_engine(
     )
     model.fit(np.array_split(points, 3))
     np.testing.assert_array_equal(state.centroids, model.cluster_centers_)
-
-
-def test_repeated_rows_are_rows() -> None:
-    request = request_of()
-    plan = request.draft("fastlloyd", noise="seeded", seed=7)
-    points = draw_mixture(request, 3, 0).points[:200]
-    once, thrice = (
-        run_plan(plan, (points,), 3),
-        run_plan(plan, (np.tile(points, (3, 1)),)),
-    )
-    np.testing.assert_array_equal(once.centroids, thrice.centroids)
-    assert not np.array_equal(once.centroids, run_plan(plan, (points,)).centroids)
 
 
 @pytest.mark.parametrize("algorithm", ["fastlloyd", "glloyd"])
@@ -198,14 +185,6 @@ def test_the_size_is_capped_in_rows_and_in_clients() -> None:
     assert simulated_size(request_of()).repeats == 1
 
 
-def test_the_optimum_is_not_worse_than_the_mixture_itself() -> None:
-    data = draw_mixture(request_of(), 3, 1)
-    assert data.points.shape == (600, 2)
-    assert np.abs(data.points).max() <= 1.0
-    # Well apart: the cost per row is about d times the squared spread.
-    assert optimal_cost(data) <= 2 * 0.15**2 * 1.1
-
-
 def test_excess_falls_with_epsilon_and_rows() -> None:
     small, large = (
         Simulator(request_of(seeds=5)),
@@ -261,11 +240,6 @@ def test_a_target_that_nothing_meets_has_no_epsilon() -> None:
     assert epsilon_for_target(((1.0, falling(1.0)),), lambda _: None, 0.5) is None
 
 
-def test_grids_ask_for_possible_numbers_only() -> None:
-    assert n_clusters_grid(request_of(n_clusters=1)) == (1, 2, 4)
-    assert n_clusters_grid(request_of(20, n_clusters=8)) == (2, 4, 8)
-
-
 def test_the_answer_is_frozen_and_sorted(forecast: Forecast) -> None:
     means = [one.excess.mean for one in forecast.algorithms if one.excess is not None]
     assert len(means) == 2
@@ -273,21 +247,6 @@ def test_the_answer_is_frozen_and_sorted(forecast: Forecast) -> None:
     assert forecast.recommended == forecast.algorithms[0].algorithm
     with pytest.raises(FrozenInstanceError):
         forecast.version = 2  # type: ignore[misc]
-
-
-def test_the_text_answers_the_questions(forecast: Forecast) -> None:
-    text = str(forecast)
-    for part in (
-        "fastlloyd",
-        "glloyd",
-        "smallest cluster",
-        "round trips",
-        "Recommended",
-        "synthetic",
-        "minutes",
-    ):
-        assert part in text
-    assert max(len(line) for line in text.splitlines() if line.startswith("|")) <= 110
 
 
 def test_the_schema_is_strict_json(forecast: Forecast) -> None:
@@ -353,10 +312,6 @@ def test_an_infinite_cost_is_nothing_in_json(forecast: Forecast) -> None:
     assert "infinite" in str(replace(forecast, algorithms=(endless,)))
 
 
-def test_the_same_seeds_give_the_same_answer(forecast: Forecast) -> None:
-    assert make_forecast(request_of()).to_dict() == forecast.to_dict()
-
-
 def test_the_estimator_plans_with_its_options(forecast: Forecast) -> None:
     model = FederatedKMeans(3, bounds=(-1.0, 1.0))
     assert (
@@ -387,22 +342,6 @@ def test_what_has_no_plan_is_left_out_or_refused() -> None:
         make_forecast(
             PlanningRequest(600, 2, 3, options, seeds=2, algorithms=("sulloyd",))
         )
-
-
-def test_clients_are_planned_for() -> None:
-    options = {
-        "n_clusters": 2,
-        "bounds": (-1, 1),
-        "unit": "client",
-        "epsilon": 4.0,
-        "max_iter": 1,
-    }
-    best, found = make_forecast(
-        PlanningRequest(600, 2, 30, options, seeds=2)
-    ).algorithms
-    assert (best.algorithm, found.algorithm) == ("proxy_lloyd", "sphere_packing")
-    assert found.excess is not None
-    assert found.smallest_cluster is not None
 
 
 def test_the_command_prints_json_and_writes_both_files(
@@ -589,61 +528,6 @@ def test_clients_are_named_where_they_are_the_unit() -> None:
         assert part in text
 
 
-def notes_of(request: PlanningRequest, *found: AlgorithmForecast) -> list[str]:
-    """Those that depend on what was found: after the two that are always there, before
-    the plan's own cautions.
-    """
-    return [" ".join(note.split()[:6]) for note in notes_on(request, found)[2:]]
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({}, []),
-        ({"n": 20_000}, []),
-        ({"n": 20_001}, ["10000 rows were simulated and each"]),
-        ({"clients": 500, "unit": "client", "n": 5_000}, []),
-        (
-            {"clients": 501, "unit": "client", "n": 5_010},
-            ["250 clients were simulated and each"],
-        ),
-        ({"private_count": True}, ["The number of rows is counted"]),
-        ({"bounds": None}, ["No bounds were given: noise is"]),
-        (
-            {"bounds": "private", "private_count": True},
-            ["The number of rows is counted", "Bounds are found privately, at a"],
-        ),
-    ],
-)
-def test_notes_say_what_was_simulated_and_what_is_unknown(
-    changes: dict[str, Any], expected: list[str]
-) -> None:
-    given = {"n": 600, "clients": 3, "private_count": False} | changes
-    n, clients, counted = (
-        given.pop(name) for name in ("n", "clients", "private_count")
-    )
-    options = {
-        name: value
-        for name, value in ({"n_clusters": 3, "bounds": (-1, 1)} | given).items()
-        if value
-    }
-    algorithm = "proxy_lloyd" if "unit" in given else "glloyd"
-    request = PlanningRequest(
-        n, 2, clients, options, seeds=2, algorithms=(algorithm,), private_count=counted
-    )
-    found = one_of(algorithm)
-    cautions = plan_cautions(request.draft(algorithm))
-    careful = [" ".join(caution.split()[:6]) for caution in cautions]
-    notes = [note for note in notes_of(request, found) if note not in careful]
-    assert notes == expected
-    assert (
-        "over 2 synthetic data sets: 3 Gaussian clusters"
-        in notes_on(request, [found])[0]
-    )
-    if n == 20_001:
-        assert "each row counted 2 times" in notes_on(request, [found])[2]
-
-
 def test_notes_say_where_candidates_are_alike() -> None:
     cautions = plan_cautions(request_of().draft("glloyd"))
     best = one_of("glloyd", excess=Excess(0.5, 0.25, 0.0, 1.0), excess_of_noise=0.05)
@@ -709,27 +593,6 @@ def test_the_mixture_is_drawn_as_described() -> None:
     np.testing.assert_array_equal(data.points, round_to_grid(np.clip(rows, -1.0, 1.0)))
     wide = replace(request, spread=1.0)
     assert np.abs(draw_mixture(wide, 4, 9).points).max() == 1.0
-
-
-def test_no_cost_at_all_is_the_smallest_one_that_is_divided_by() -> None:
-    data = draw_mixture(request_of(3), 3, 0)
-    exact = replace(data, points=data.centres)
-    assert optimal_cost(exact) == 2.0**-32
-
-
-@pytest.mark.parametrize(
-    ("n", "k", "expected"),
-    [
-        (600, 3, (2, 3, 6, 12)),
-        (600, 16, (4, 8, 16, 32, 64)),
-        (128, 16, (4, 8, 16, 32, 64)),
-        (127, 16, (4, 8, 16, 32)),
-        (16, 16, (4, 8, 16)),
-        (600, 1, (1, 2, 4)),
-    ],
-)
-def test_the_grid_of_k(n: int, k: int, expected: tuple[int, ...]) -> None:
-    assert n_clusters_grid(request_of(n, n_clusters=k)) == expected
 
 
 def test_the_search_for_epsilon_goes_from_a_64th_of_the_curve_to_100() -> None:

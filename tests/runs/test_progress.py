@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import signal
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, RecordDict
 from flwr.supercore.privacy_accounting import PrivacySpent
 from support.protocol_federation import (
     Federation,
@@ -193,14 +191,6 @@ def test_who_does_not_answer_is_late_when_the_run_ends(tmp_path: Path) -> None:
     assert (known.stage, known.answered, known.late) == ("keys", ("2",), ("3",))
 
 
-def test_an_infinite_cost_is_told_as_none(tmp_path: Path) -> None:
-    *_, last = watched(
-        tmp_path, make_federation(grid_parts((20, 20))), algorithm="lloyd"
-    )
-    assert (last.epsilon, last.epsilon_worst) == (None, None)
-    assert any("NOT PRIVATE" in notice.sentence for notice in last.notices)
-
-
 def test_a_killed_program_leaves_a_run_that_says_so(tmp_path: Path) -> None:
     there, said = os.pipe()
     if (
@@ -330,92 +320,10 @@ def test_what_a_run_costs_is_told_in_flowers_own_type() -> None:
     assert 0.0 < each[0] < each[1] == pytest.approx(spent.epsilon)
 
 
-def test_a_run_without_noise_costs_infinitely_much_in_flowers_type_too() -> None:
-    strategy = PrivateKMeans.from_config(
-        small_config(algorithm="lloyd", max_iter=1), on_step=lambda _: None
-    )
-    federation = make_federation(grid_parts((20, 20)))
-    with federation.grid.running():
-        strategy.start(federation.grid)
-    spent = strategy.privacy_spent()
-    assert spent is not None
-    assert math.isinf(spent.epsilon)
-
-
 def server_at(
     attempts: tuple[tuple[int, int], ...], due: Stage | None = Stage.SUM, **known: Any
 ) -> Any:
     return SimpleNamespace(attempts=attempts, due=due, nodes=(2, 4), **known)
-
-
-def message_from(node: int, text: str) -> Any:
-    content = RecordDict({"a": ConfigRecord({"b": text})})
-    metadata = SimpleNamespace(src_node_id=node)
-    return SimpleNamespace(content=content, metadata=metadata, has_content=lambda: True)
-
-
-def test_one_round_trip_line_by_line(tmp_path: Path) -> None:
-    progress = Progress(7, tmp_path)
-    progress.joined([2, 3, 4])
-    assert progress.known.nodes == ("2", "3", "4")
-    with progress.trip(
-        server_at(((1, 0), (2, 1))), [message_from(1, "abc")] * 2
-    ) as heard:
-        known = progress.known
-        assert (known.stage, known.round, known.attempt) == ("sum", 2, 1)
-        assert (known.answered, known.late, known.missing) == ((), ("2", "4"), ("3",))
-        heard([message_from(4, "de")])
-        assert (progress.known.answered, progress.known.late) == (("4",), ("2",))
-        # Who was not asked is not heard.
-        heard([message_from(4, "de"), message_from(3, "fgh")])
-        assert (progress.known.answered, progress.known.late, progress.n_done) == (
-            ("4",),
-            ("2",),
-            0,
-        )
-    with progress.trip(server_at((), None), []):
-        assert (progress.known.stage, progress.known.round, progress.known.attempt) == (
-            "",
-            None,
-            None,
-        )
-    first, second = progress.known.trips
-    counts = {"n_asked": 2, "n_answered": 2, "sent": 6, "received": 5}
-    assert (
-        first.model_dump(exclude={"seconds"})
-        == {"stage": "sum", "round": 2, "attempt": 1} | counts
-    )
-    assert 0.0 <= first.seconds < 60.0
-    assert (second.round, second.n_answered, second.sent, second.received) == (
-        None,
-        0,
-        0,
-        0,
-    )
-    assert (progress.n_done, Progress().known.trips) == (2, ())
-    written = RunProgress.model_validate_json((tmp_path / PROGRESS_FILE).read_bytes())
-    assert written.trips == (first, second)
-
-
-@pytest.mark.parametrize(
-    ("n_done", "n_left", "sentence"),
-    [
-        (3, None, "3 round trips done, 60 s so far"),
-        (0, 4, "round trip 0 of 4, 60 s so far, about 240 s to go"),
-        (1, 4, "round trip 1 of 5, 60 s so far, about 240 s to go"),
-        (3, 2, "round trip 3 of 5, 60 s so far, about 40 s to go"),
-        (3, 0, "round trip 3 of 3, 60 s so far, about 0 s to go"),
-    ],
-)
-def test_what_is_left_takes_as_long_for_each_as_what_is_done(
-    n_done: int, n_left: int | None, sentence: str
-) -> None:
-    now = [0.0]
-    progress = Progress(clock=lambda: now[0])
-    now[0], progress.n_done = 60.0, n_done
-    assert progress.describe(n_left) == sentence
-    progress.begin()
-    assert progress.describe(None) == "0 round trips done, 0 s so far"
 
 
 def test_the_last_two_hundred_warnings_are_kept_and_what_stops_a_run_is_none(

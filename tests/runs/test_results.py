@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import io
-import itertools
 import json
 import math
 import shutil
@@ -24,7 +23,6 @@ from support.results import report_of, result_of
 
 from flwr_dpkmeans.algorithms.measure.evaluated_state import COST_CURVE
 from flwr_dpkmeans.algorithms.proxy.entries import RADIUS
-from flwr_dpkmeans.algorithms.server.box_widths import squared_unit
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.flower.kmeans_client import DESCRIBE, KMeansClient
 from flwr_dpkmeans.privacy.provenance import Provenance
@@ -213,23 +211,6 @@ def test_a_picture_that_fails_costs_nobody_the_model(
     assert "4711" not in told.getMessage()
 
 
-@pytest.mark.parametrize(
-    ("width", "squared"),
-    [(2.0, 1.0), (2.0**500, 2.0**998), (1e155, None), (1e300, None)],
-)
-def test_a_squared_unit_that_is_no_number_is_none(
-    width: float, squared: float | None
-) -> None:
-    """It was an error after the last release, and a node had no file."""
-    assert squared_unit(((0.0,) * 2, (width,) * 2)) == squared
-
-
-def test_picture_has_a_size_that_a_person_can_read() -> None:
-    width, height = png_size(drawn("private bounds").content)
-    assert 400 <= width <= 700
-    assert height <= 3 * width
-
-
 @pytest.mark.nightly
 def test_picture_names_clusters_features_rounds_and_costs() -> None:
     words = drawn("two features").words
@@ -253,15 +234,6 @@ def test_picture_names_clusters_features_rounds_and_costs() -> None:
         "no noise was added: epsilon is infinite" in word
         for word in drawn("not private").words
     )
-
-
-@pytest.mark.parametrize(
-    ("name", "rounds"), [("two features", [6, 7, 8]), ("fastlloyd", [1, 2, 3])]
-)
-def test_movements_stand_at_the_rounds_that_moved_something(
-    name: str, rounds: list[int]
-) -> None:
-    assert ("largest movement", rounds) in drawn(name).lines
 
 
 def with_private_bounds(report: PrivacyReport) -> PrivacyReport:
@@ -291,24 +263,6 @@ CROWDED: dict[str, Callable[[], RunResult]] = {
 }
 
 
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("name", CROWDED)
-def test_no_two_labels_of_ticks_or_counts_overlap(name: str) -> None:
-    rows = drawn(name).labels
-    # Ticks of three axes, and the counts beside one; of 60 columns no two axes say
-    # most, so there is no scatter plot.
-    strips = [len(boxes) for place, boxes in rows.items() if place.startswith("strip")]
-    assert max(strips) > 2
-    others = [boxes for place, boxes in rows.items() if not place.startswith("strip")]
-    assert sum(len(boxes) > 2 for boxes in others) == (
-        3 if name == "k = 20, d = 60" else 4
-    )
-    for boxes in rows.values():
-        assert not any(
-            one.overlaps(other) for one, other in itertools.combinations(boxes, 2)
-        ), name
-
-
 def test_repeated_attempts_are_marked_and_others_are_not() -> None:
     # Round 3 ran once, although its attempt has number 1.
     assert {
@@ -319,12 +273,6 @@ def test_repeated_attempts_are_marked_and_others_are_not() -> None:
         "numbers are rounds; ' marks a repeated attempt",
     } <= drawn("retried").words
     assert not {"1'", "3'"} & drawn("retried").words
-
-
-def test_counts_within_the_noise_carry_a_word_of_caution() -> None:
-    assert {"0: n ~ 1,000,000", "1: n ~ 1, mostly noise"} <= drawn(
-        "large and small"
-    ).words
 
 
 # -- the files -------------------------------------------------------------------------
@@ -390,13 +338,6 @@ def test_metrics_follow_from_the_report() -> None:
     json.dumps(metrics_of(result_named("not private").report), allow_nan=False)
     with pytest.raises(ValueError, match="not JSON compliant"):
         result_files(result_of(2, 2, movements=(math.nan, math.nan)))
-
-
-def test_report_alone_has_no_centroids(tmp_path: Path) -> None:
-    report = result_named("digits").report
-    paths = write_report(tmp_path, report)
-    assert [path.name for path in paths] == ALL_MAY_HAVE
-    assert len(list(tmp_path.iterdir())) == 5
 
 
 # -- whole or absent -------------------------------------------------------------------
@@ -564,15 +505,6 @@ def test_a_release_without_noise_is_no_missing_bar() -> None:
     assert f"{report.releases[-1].round_index}: infinite" in words
 
 
-def test_the_picture_says_which_run_it_belongs_to() -> None:
-    provenance = Provenance.of(77, "client 2", b"p" * 32)
-    result = replace(
-        result_named("digits"),
-        report=replace(result_named("digits").report, provenance=provenance),
-    )
-    assert str(provenance) in looked_at(result, dpi=40).words
-
-
 def test_infinite_epsilon_never_reaches_a_file_as_a_word(tmp_path: Path) -> None:
     report = result_named("not private").report
     assert math.isinf(report.epsilon)
@@ -610,16 +542,6 @@ def test_a_result_knows_its_last_state() -> None:
         assert found.scaled_costs is (curve if more else None)
 
 
-def test_costs_are_told_in_squared_units_where_all_features_have_one_width() -> None:
-    scaled = np.array([4.0, 1.0])
-    alone = result_of(2, 2)
-    assert alone.costs is None
-    for bounds, factor in ((((0.0,), (10.0,)), 25.0), (((0.0, 0.0), (10.0, 2.0)), 1.0)):
-        told = result_of(2, 2, bounds=bounds, scaled_costs=scaled).costs
-        assert told is not None
-        assert told.tolist() == [4.0 * factor, factor]
-
-
 def test_a_chosen_number_of_clusters_comes_with_its_curve(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -650,50 +572,6 @@ def test_a_chosen_number_of_clusters_comes_with_its_curve(
     without = result_files(result_of(3, 2))
     assert list(without) == NAMES
     assert "provenance" not in json.loads(without["metrics.json"])
-
-
-def test_movements_belong_to_the_last_rounds_that_move_something() -> None:
-    """Rounds 0 and below and the evaluation do not."""
-    line = report_of(3, 2).releases[0]
-    rounds = (
-        (-1, "ranges"),
-        (0, "count"),
-        (1, "look"),
-        (2, "lloyd-1"),
-        (2, "lloyd-1"),
-        (3, "lloyd-2"),
-        (4, "evaluation"),
-    )
-    lines = [
-        replace(
-            line,
-            round_index=index,
-            round_name=name,
-            array="a",
-            noise_scale=float(i),
-            epsilon_so_far=0.5 + i,
-        )
-        for i, (index, name) in enumerate(rounds)
-    ]
-    report = replace(report_of(3, 2), releases=tuple(lines), epsilon=math.inf)
-    metrics = metrics_of(report, np.array([1.0, 2.5]), (0.5, 0.25))
-    assert [
-        (one["round"], one["epsilon"], one["noise_a"], one.get("movement"))
-        for one in metrics["rounds"]
-    ] == [
-        *((-1, 0.5, 0.0, None), (0, 1.5, 1.0, None), (1, 2.5, 2.0, None)),
-        *((2, 4.5, 4.0, 0.5), (3, 5.5, 5.0, 0.25), (4, 6.5, 6.0, None)),
-    ]
-    assert metrics["rounds"][0]["radius"] == line.radius
-    assert (metrics["n_rounds"], metrics["n_iterations"], metrics["noisy_counts"]) == (
-        4,
-        2,
-        [1.0, 2.5],
-    )
-    assert metrics["epsilon"] is None
-    unmoved = metrics_of(report, None, ())
-    assert unmoved["n_iterations"] == 0
-    assert not any("movement" in one for one in unmoved["rounds"])
 
 
 def test_files_are_for_their_writer_alone_and_folders_are_made(tmp_path: Path) -> None:

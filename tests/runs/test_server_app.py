@@ -33,7 +33,6 @@ from flwr_dpkmeans.algorithms.server.server_facts import bounds_from_server
 from flwr_dpkmeans.data.bundled import BUNDLED, load_bundled
 from flwr_dpkmeans.data.loading.class_labels import as_classes
 from flwr_dpkmeans.data.mixture import MIXTURE_BOUNDS, MixtureClients
-from flwr_dpkmeans.data.partition import Partition
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.deploy.run_folders import read_progress
 from flwr_dpkmeans.errors import ConfigurationError, DataError
@@ -50,7 +49,6 @@ from flwr_dpkmeans.flower.run_progress import LOG_FILE, PROGRESS_FILE, Outcome
 from flwr_dpkmeans.kmeans.folding import PostProcessing
 from flwr_dpkmeans.kmeans.public_points.packing import PackingMethod
 from flwr_dpkmeans.node.ledger_file import FileLedger
-from flwr_dpkmeans.options import option_defaults
 from flwr_dpkmeans.privacy.provenance import Provenance
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.privacy.shown import rounded_text
@@ -101,11 +99,6 @@ def test_the_block_of_pyproject_is_generated(
     assert text[text.index("[tool.flwr.app.config]") :] == capsys.readouterr().out
     assert command(["options"]) == 0
     assert "fastlloyd.alpha = 0.8: radius over half" in capsys.readouterr().out
-
-
-def test_keys_say_which_partitions_there_are() -> None:
-    (about,) = (key.about for key in run_keys() if key.name == "partition")
-    assert about.split(" (")[0] == ", ".join(kind.value for kind in Partition)
 
 
 def test_one_word_leaves_an_option_to_the_run() -> None:
@@ -176,21 +169,6 @@ def test_defaults_are_the_main_job() -> None:
     )
     assert config.bounds == ((0.0,) * 64, (16.0,) * 64)
     assert config.max_retries == 1
-
-
-def test_zero_empty_and_minus_one_mean_automatic() -> None:
-    config = configured(data="table.csv", bounds="0,1")
-    assert (
-        config.n_examples
-        is config.n_features
-        is config.max_iter
-        is config.delta
-        is None
-    )
-    assert config.max_epsilon is config.random_state is config.max_silent is None
-    assert config.random_state is None
-    config = configured(algorithm="fastlloyd", data="table.csv", bounds="0,1")
-    assert config.post_processing is config.max_iter is None
 
 
 def test_only_a_simulation_knows_how_many_clients_there_are(
@@ -283,23 +261,6 @@ def test_values_are_taken_over() -> None:
     ) == (7, 3, 0, 2)
 
 
-def test_timeouts_are_taken_over() -> None:
-    strategy = strategy_from_run_config(
-        defaults()
-        | {
-            "num-clients": 3,
-            "join-timeout": 5,
-            "round-timeout": 6.5,
-            "run-timeout": 70,
-        }
-    )
-    assert (
-        strategy.timeouts.joining,
-        strategy.timeouts.round,
-        strategy.timeouts.run,
-    ) == (5, 6.5, 70)
-
-
 FEDDP = {
     "algorithm": "feddp_kmeans",
     "max-iter": 1,
@@ -353,18 +314,6 @@ def test_every_option_of_feddp_kmeans_is_taken_over() -> None:
     assert (config.examples_per_client, config.client_sampling_rate) == (64, 0.5)
 
 
-def test_declared_defaults_of_feddp_kmeans_are_the_configurations_own() -> None:
-    named = [
-        key.replace("-", "_")
-        for key in FEDDP
-        if key not in ("algorithm", "unit", "trust")
-    ]
-    config = configured(algorithm="feddp_kmeans")
-    assert {name: getattr(config, name) for name in named} == {
-        name: option_defaults()[name] for name in named
-    }
-
-
 @pytest.mark.parametrize("algorithm", sorted(clusterings()))
 def test_trust_is_the_algorithms_own_unless_one_is_given(algorithm: str) -> None:
     assert configured(algorithm=algorithm).trust == clusterings()[algorithm].trust
@@ -415,14 +364,6 @@ def test_bounds_may_come_from_a_file(tmp_path: Path) -> None:
     )
     config = configured(data="table.csv", bounds=str(tmp_path / "bounds.csv"))
     assert config.bounds == ((0.0, 40.0), (120.0, 250.0))
-
-
-def test_a_file_without_bounds_is_refused() -> None:
-    text = sentence(data="table.csv")
-    assert text.startswith(
-        "no bounds were given, and they may not be taken from private data"
-    )
-    assert "bounds='0,100'" in text
 
 
 @pytest.mark.parametrize(
@@ -673,19 +614,6 @@ def test_server_data_is_read_on_the_server_and_gives_the_bounds(
     assert configured(**values, bounds="-5,5").bounds == ((-5.0,), (5.0,))
 
 
-def test_server_data_need_not_have_the_clients_label(server_file: Path) -> None:
-    server_file.write_text("age,height\n0,0\n2,0\n")
-    points = points_of(
-        data="table.csv",
-        algorithm="feddp_kmeans",
-        n_clusters=2,
-        server_data=str(server_file),
-        label_column="group",
-    )
-    assert points is not None
-    assert points.shape == (2, 2)
-
-
 def test_server_data_may_be_bundled_and_its_bounds_win_over_the_documented_ones() -> (
     None
 ):
@@ -710,11 +638,6 @@ def test_server_data_that_cannot_be_used_ends_the_run(tmp_path: Path) -> None:
     assert refused.startswith(
         "server_data was given, but 'fastlloyd' starts without it"
     )
-
-
-def test_without_server_data_there_are_no_server_points() -> None:
-    assert points_of() is None
-    assert points_of(data="digits", algorithm="feddp_kmeans") is None
 
 
 @pytest.mark.parametrize("algorithm", sorted(clusterings()))
@@ -911,18 +834,6 @@ def test_bundled_data_are_split_into_disjoint_parts(tmp_path: Path) -> None:
         context({"partition-id": 0, "num-partitions": 9}, {"data": "digits"})
     )
     assert digits.image_shape == (8, 8)
-
-
-def test_a_simulation_splits_the_file_of_the_run(
-    table: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    join_ray(monkeypatch)
-    run = {"data": str(table), "partition": "contiguous", "label-column": "group"}
-    parts = [
-        rows(load_client(context({"partition-id": i, "num-partitions": 2}, run)))
-        for i in range(2)
-    ]
-    assert [part[:, 0].tolist() for part in parts] == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
 
 
 def test_a_simulations_header_is_guessed_unless_it_is_said(
@@ -1490,14 +1401,6 @@ def test_whole_run_that_chooses_k_draws_its_curve(
     assert f"k = {k} was chosen, of at most 12" in log
 
 
-def test_whole_run_with_given_k_has_no_curve(tmp_path: Path, log: list[str]) -> None:
-    start = {"n-clusters": 3, "feddp_kmeans.n-init": 2, "server-data": "iris"}
-    tmp_path = run_app(tmp_path, data="iris", algorithm="feddp_kmeans", **start)
-    assert (tmp_path / "server" / "centroids.npz").is_file()
-    assert not list(tmp_path.rglob("cost_curve.png"))
-    assert "costs" not in json.loads((tmp_path / "server" / "metrics.json").read_text())
-
-
 def test_a_bad_configuration_ends_the_run_before_anything_is_sent(
     tmp_path: Path, log: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1588,28 +1491,6 @@ def test_labels_of_a_deployed_nodes_file_are_in_the_column_that_it_names(
         load_client(context(own | {"label-column": "kin"}, run))
 
 
-def test_in_a_simulation_the_run_names_the_labels(
-    table: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    join_ray(monkeypatch)
-    run = {"data": str(table), "partition": "contiguous", "label-column": "group"}
-    parts = [
-        load_client(context({"partition-id": i, "num-partitions": 2}, run))
-        for i in range(2)
-    ]
-    assert [labels_of(part) for part in parts] == [[0, 1, 0], [1, 0, 1]]
-    assert (
-        labels_of(
-            load_client(
-                context(
-                    {"partition-id": 0, "num-partitions": 2}, run | {"label-column": ""}
-                )
-            )
-        )
-        is None
-    )
-
-
 def test_an_exact_evaluation_is_refused_outside_a_simulation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -1625,19 +1506,6 @@ def test_an_exact_evaluation_is_refused_outside_a_simulation(
         ).evaluation.value
         == "private"
     )
-
-
-def test_evaluation_options_are_taken_over() -> None:
-    config = configured(
-        evaluation="private",
-        **{"evaluation-share": 0.1, "n-classes": 10, "evaluation-radius": 0.5},
-    )
-    assert (config.evaluation_share, config.n_classes, config.evaluation_radius) == (
-        0.1,
-        10,
-        0.5,
-    )
-    assert configured().evaluation_radius is None
 
 
 def test_a_refused_run_ends_with_its_sentence_and_no_lines_of_code(

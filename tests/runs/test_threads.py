@@ -258,23 +258,6 @@ def test_each_thread_puts_openmp_s_limit_back_itself_and_the_last_one_that_of_bl
         assert other.submit(openmp_threads).result() == {3}
 
 
-def test_a_limit_is_cheap() -> None:
-    # A look for libraries costs milliseconds, which a fit of 11 ms does not have: there
-    # is one, not one for each limit.
-    looks = []
-    with pytest.MonkeyPatch.context() as patch:
-        import threadpoolctl
-
-        original = threadpoolctl.ThreadpoolController
-        patch.setattr(
-            threadpoolctl, "ThreadpoolController", lambda: looks.append(1) or original()
-        )
-        for _ in range(100):
-            with one_thread():
-                pass
-    assert len(looks) <= 1
-
-
 @pytest.mark.parametrize(
     ("obeys", "name", "told"),
     [
