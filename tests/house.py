@@ -444,7 +444,7 @@ def private_flower() -> list[str]:
 
 
 def executed_modules() -> list[str]:
-    """Modules of the package that a node's ClientApp imports before its first message."""
+    """Modules of the package that a node's app imports before its first message."""
     script = (
         "import sys, flwr_dpkmeans.flower.client_app as app; app.app;"
         f"print(*[n for n in sys.modules if n.split('.')[0] == {PACKAGE!r}])"

@@ -278,7 +278,7 @@ def test_price_without_discreteness_would_not_cover_it() -> None:
 def test_price_covers_discrete_laplace_noise_for_every_shift(
     scale: float, sensitivity: int, mu: float
 ) -> None:
-    """Alone and beside Gaussian noise, one release and two, spread over 1 to 5 entries."""
+    """Alone and beside Gaussian noise, spread over 1 to 5 entries."""
     laplace = block(NoiseShape.LAPLACE, scale, sensitivity, 5).event(0)
     for n_releases in (1, 2):
         events = [laplace] * n_releases + (

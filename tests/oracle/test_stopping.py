@@ -143,9 +143,7 @@ def test_whoever_silences_clients_gets_no_more_than_was_charged() -> None:
         require_covered(mus, [cheaper] * len(mus))
 
 
-def test_the_report_of_a_run_without_repetitions_holds_unless_clients_can_be_silenced() -> (
-    None
-):
+def test_a_report_without_repetitions_holds_unless_clients_can_be_silenced() -> None:
     """Whoever silences one gets more."""
     federation = finished(7, max_retries=1)
     report = federation.clients[2].privacy_

@@ -317,8 +317,8 @@ def test_what_an_app_remembers_is_saved_with_its_reply(
 
 
 _HOLDS = (
-    "import fcntl, sys; file = open(sys.argv[1], 'w'); fcntl.lockf(file, fcntl.LOCK_EX);"
-    " print(flush=True); input()"
+    "import fcntl, sys; file = open(sys.argv[1], 'w');"
+    " fcntl.lockf(file, fcntl.LOCK_EX); print(flush=True); input()"
 )
 
 

@@ -214,9 +214,7 @@ def test_max_cover_uses_its_budget_and_says_which_clusters_are_noise() -> None:
     )
 
 
-def test_exact_and_seeded_runs_say_why_they_protect_nobody_and_nothing_of_their_budget() -> (
-    None
-):
+def test_exact_and_seeded_runs_say_why_they_protect_nobody() -> None:
     [sentence] = warnings_of(algorithm="lloyd", epsilon=50.0)
     assert "adds no noise" in sentence
     [sentence] = warnings_of(
@@ -366,7 +364,7 @@ def test_the_server_hears_of_released_sums_only_where_it_may(
     assert clients[0].privacy_ is not None
 
 
-def test_what_the_last_release_says_is_told_at_once_and_what_was_known_before_the_first_only_then() -> (
+def test_what_a_release_says_is_told_at_once_and_what_was_known_before_it_once() -> (
     None
 ):
     told: list[Any] = []
@@ -556,9 +554,7 @@ def test_who_holds_all_rows_is_told_of_a_column_that_no_cell_of_a_party_can_be_r
     )
 
 
-def test_who_holds_all_rows_is_told_of_another_unit_below_a_schema_and_of_a_schema_that_is_not_there() -> (
-    None
-):
+def test_who_holds_all_rows_is_told_of_another_unit_and_of_a_missing_schema() -> None:
     one = pd.DataFrame({"age": AGES, "ward": ["A", "B"] * 100})
     other = one.assign(age=one["age"] * 365)
     km = FederatedKMeans(

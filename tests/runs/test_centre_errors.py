@@ -167,7 +167,7 @@ WIDE = {"age": (0, 1e6), "kg": (30, 180)}
 
 
 def wide_fit() -> DPKMeans:
-    """Ages within bounds of a million years, which hide all differences between them."""
+    """Ages within bounds of a million years, which hide all differences."""
     rows = pd.DataFrame(table(), columns=["age", "kg"])
     options: dict[str, Any] = {"epsilon": 1.0, "noise": "seeded", "random_state": 0}
     return DPKMeans(3, bounds=WIDE, **options).fit(rows)

@@ -167,7 +167,7 @@ def test_bounds_that_cut_a_cluster_are_named() -> None:
     assert "'age'" in warned
     assert "kg" not in warned
     assert "are clipped" in warned
-    # All ages are below a stated range, at an end that is natural for the upper one only.
+    # All ages are below a stated range, at an end that only the upper one has.
     above = bounds_doubts(frame, sound | {"age": (100.0, 200.0)})
     assert "lies at a bound of column 'age'" in above
 

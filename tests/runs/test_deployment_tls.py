@@ -297,7 +297,7 @@ def handlers() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("handlers")
-def test_the_commands_nodes_agree_turn_strangers_and_modified_apps_away_and_leave_nothing_behind(
+def test_the_commands_nodes_agree_and_turn_strangers_and_modified_apps_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, policy = tmp_path / "federation", tmp_path / "policy.toml"

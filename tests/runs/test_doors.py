@@ -969,7 +969,7 @@ def test_a_header_is_taken_for_no_title(
 def test_a_workbooks_texts_and_dates_are_read_cells(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """They are no numbers, and were counted as cells that their columns may not hold."""
+    """They were counted as cells that their columns may not hold."""
     pytest.importorskip("openpyxl")
     days = pd.date_range("2026-03-01", periods=40).to_pydatetime()
     rows = [

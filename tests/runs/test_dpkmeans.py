@@ -142,7 +142,7 @@ def test_an_unknown_argument_is_told_in_one_sentence(
     assert str(caught.value) == text
 
 
-def test_a_number_of_rows_that_a_curator_would_refuse_later_is_refused_before_any_release() -> (
+def test_a_number_of_rows_that_a_curator_would_refuse_is_refused_before_release() -> (
     None
 ):
     assert model(n_examples=300).fit(table(600)).privacy_.n_examples == 300

@@ -1,4 +1,4 @@
-"""Wrong input in a notebook: one sentence each, without names that only the code has."""
+"""Wrong input in a notebook: one sentence each, in the words of the user."""
 
 from __future__ import annotations
 
@@ -45,9 +45,7 @@ def test_an_algorithm_that_is_no_name_is_refused() -> None:
         fit(algorithm=["x"])
 
 
-def test_the_algorithm_behind_choose_k_says_what_it_needs_in_the_estimator_s_words() -> (
-    None
-):
+def test_the_algorithm_behind_choose_k_says_what_it_needs() -> None:
     with pytest.raises(
         PlanError, match="looks for the number of clusters: give n_clusters='auto'"
     ):

@@ -330,9 +330,7 @@ def test_a_private_count_with_more_noise_than_the_table_is_not_the_divisor(
 @pytest.mark.parametrize(
     ("unit", "averaged_over"), [("record", "rows"), ("client", "clients")]
 )
-def test_the_sentence_says_over_what_is_averaged_and_how_many_rows_have_their_clusters_class(
-    unit: str, averaged_over: str
-) -> None:
+def test_the_sentence_says_over_what_is_averaged(unit: str, averaged_over: str) -> None:
     result = found(
         plan_of(unit=unit, n_classes=1, algorithm="sphere_packing"),
         1.0,

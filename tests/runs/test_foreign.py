@@ -74,7 +74,7 @@ class VotesOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class Votes(KMeansTask):
-    """Rows vote for the nearest centroid and pull it by the signs of their differences."""
+    """Rows vote for the nearest centroid, and pull it by signs of differences."""
 
     name = "votes"
     units = tuple(PrivacyUnit)
@@ -750,9 +750,7 @@ def test_a_name_is_registered_once() -> None:
         )
 
 
-def test_a_trust_model_that_does_not_say_who_reads_is_refused_when_it_is_registered() -> (
-    None
-):
+def test_a_trust_model_that_does_not_say_who_reads_is_refused_at_once() -> None:
     class Vague(TrustModel):
         name = "vague"
         blinded = False

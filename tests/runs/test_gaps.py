@@ -368,9 +368,7 @@ def test_nobody_counts_gaps_where_the_schema_says_so() -> None:
     assert set(both.missing_shares_["column"]) == {"dead"}
 
 
-def test_what_reports_means_of_columns_refuses_gaps_that_it_would_count_as_the_middle() -> (
-    None
-):
+def test_what_reports_means_refuses_gaps_that_it_would_count_as_the_middle() -> None:
     with pytest.raises(
         ConfigurationError,
         match=r"'moments' would count such a gap .* or accept that by gap_share",

@@ -132,7 +132,8 @@ from flwr_dpkmeans.deploy.guard.node_watch import Watch
 signal.signal(signal.SIGTERM, lambda *_: sys.exit("goodbye"))
 watch = Watch(look_seconds=0.05, over_seconds=0.1)
 state = types.SimpleNamespace(get_tasks=lambda: [])
-watch.around(lambda **_: time.sleep(60.0))(state=state, object_store=None, send=None, push_object=None)
+nothing = dict.fromkeys(("object_store", "send", "push_object"))
+watch.around(lambda **_: time.sleep(60.0))(state=state, **nothing)
 """
 
 
@@ -162,7 +163,7 @@ def bomb(method: int = zipfile.ZIP_DEFLATED) -> bytes:
 def test_the_configuration_of_an_app_that_is_not_approved_is_not_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its run goes on to the process that has the guard, whose refusal is the answer."""
+    """Its run goes on to the process that has the guard, which refuses it."""
 
     def read(content: bytes, run: Any) -> dict[str, Any]:
         pytest.fail("it was parsed")

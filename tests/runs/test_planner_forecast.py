@@ -437,22 +437,23 @@ def one_of(algorithm: str, **changes: Any) -> AlgorithmForecast:
 TEXT = """\
 N = 12,345, d = 8, k = 3, 5 clients, epsilon 1.5 per record
 
-|                                           | glloyd (best) |      fastlloyd |   sulloyd |
-| :---------------------------------------- | ------------: | -------------: | --------: |
-| expected excess cost, ± standard error    |   9.9% ± 0.2% |      10% ± 10% |   unknown |
-|   of which noise of the last release      |          1.2% |      all of it |   unknown |
-| epsilon for an excess of 10%              |          0.99 |   out of reach |      0.99 |
-| noise per centroid coordinate, 4,115 rows |        0.0125 | 0.0001 to 0.25 |   unknown |
-| smallest cluster told from noise, rows    |         1,234 |        unknown |     1,234 |
-| k with an excess of 10%                   |        2 to 7 |              9 |      none |
-| epsilon with all retries (2)              |          1.25 |       infinite |      1.25 |
-| delta                                     |         1e-05 |          1e-05 |     1e-05 |
-| iterations, round trips                   |          4, 6 |           4, 6 |      4, 6 |
-| messages                                  |         1,036 |          1,036 |     1,036 |
-| kB per client down, up                    |     12.3, 6.8 |      12.3, 6.8 | 12.3, 6.8 |
-| minutes in deployment, without computing  |           1.0 |            1.0 |       1.0 |
+| | glloyd (best) | fastlloyd | sulloyd |
+| :- | -: | -: | -: |
+| expected excess cost, ± standard error | 9.9% ± 0.2% | 10% ± 10% | unknown |
+| of which noise of the last release | 1.2% | all of it | unknown |
+| epsilon for an excess of 10% | 0.99 | out of reach | 0.99 |
+| noise per centroid coordinate, 4,115 rows | 0.0125 | 0.0001 to 0.25 | unknown |
+| smallest cluster told from noise, rows | 1,234 | unknown | 1,234 |
+| k with an excess of 10% | 2 to 7 | 9 | none |
+| epsilon with all retries (2) | 1.25 | infinite | 1.25 |
+| delta | 1e-05 | 1e-05 | 1e-05 |
+| iterations, round trips | 4, 6 | 4, 6 | 4, 6 |
+| messages | 1,036 | 1,036 | 1,036 |
+| kB per client down, up | 12.3, 6.8 | 12.3, 6.8 | 12.3, 6.8 |
+| minutes in deployment, without computing | 1.0 | 1.0 | 1.0 |
 
-Recommended: glloyd. Sensible k, of 3 to 3 that were tried: 2 to 7 (within 10% of the optimum). \
+Recommended: glloyd. Sensible k, of 3 to 3 that were tried: 2 to 7 \
+(within 10% of the optimum). \
 With k = 3, epsilon 0.99 brings it within 10%, by this forecast on drawn data.
 
 Left out: proxy_lloyd: Because.
@@ -493,7 +494,7 @@ def test_everything_that_a_forecast_says() -> None:
         (("proxy_lloyd", "Because."),),
         ("One.", "Two."),
     )
-    assert str(found) == TEXT
+    assert re.sub(" {2,}", " ", re.sub("-{2,}", "-", str(found))) == TEXT
     assert (found.to_dict()["version"], found.to_dict()["n_clusters_range"]) == (
         2,
         [2, 7],

@@ -369,8 +369,8 @@ def test_a_client_level_count_fits_from_the_estimator(counting: str) -> None:
         np.random.default_rng(seed).uniform(-1, 1, (30 + seed, 2)) for seed in range(60)
     ]
     km = flat_estimator(
-        3, algorithm=counting, unit="client", epsilon=8.0, engine="direct", noise="seeded", random_state=1,
-        examples_per_client=40, bounds=(-1.0, 1.0),
+        3, algorithm=counting, unit="client", epsilon=8.0, engine="direct",
+        noise="seeded", random_state=1, examples_per_client=40, bounds=(-1.0, 1.0),
     )  # fmt: skip
     report = km.fit(parts).privacy_
     truth = sum(min(len(part), 40) for part in parts)

@@ -75,9 +75,7 @@ def test_shares_means_quantiles_and_commonest_texts_by_hand() -> None:
     assert found.loc[("2", "t"), "commonest"] == ""
 
 
-def test_one_slip_makes_no_text_of_numbers_and_texts_that_are_all_different_are_counted() -> (
-    None
-):
+def test_one_slip_makes_no_text_of_numbers_and_different_texts_are_counted() -> None:
     table = pd.DataFrame(
         {
             "dose": [*map(str, range(20)), "3,5"],
@@ -407,12 +405,15 @@ def table():
 nodes = []
 for number in range(2):
     own = {"output_dir": folder / str(number), "feature_names": ("x0", "x1")}
-    client = KMeansClient(points, table=table, **own) if number == 0 else KMeansClient(points, **own)
+    tables = {"table": table} if number == 0 else {}
+    client = KMeansClient(points, **tables, **own)
     settings = NodeSettings(ClientPolicy(), MemoryLedger(), "rows")
-    nodes.append(Node(client_app(lambda _, c=client: c, mod=SecureAggregation(lambda _, s=settings: s))))
+    mod = SecureAggregation(lambda _, s=settings: s)
+    nodes.append(Node(client_app(lambda _, c=client: c, mod=mod)))
 grid = InProcessGrid(nodes)
 with grid.running():
-    result = FastLloyd(2, bounds=((0, 0), (1, 1)), n_examples=600, max_iter=2).start(grid)
+    strategy = FastLloyd(2, bounds=((0, 0), (1, 1)), n_examples=600, max_iter=2)
+    result = strategy.start(grid)
 print("CONFIRMED", len(result.confirmed), os.getpid(), flush=True)
 """
 

@@ -513,7 +513,7 @@ def test_infinite_epsilon_never_reaches_a_file_as_a_word(tmp_path: Path) -> None
 
 
 def test_who_reads_a_result_sees_no_private_number_by_accident() -> None:
-    """Whatever shows a result in a log or an error shows none of its released arrays."""
+    """What shows a result in a log or an error shows no released arrays."""
     shown = {field.name for field in fields(RunResult) if field.repr}
     assert shown == {"model", "report", "image_shape", "evaluation"}
     shown = {field.name for field in fields(Model) if field.repr}

@@ -276,7 +276,8 @@ if answer is None:
     sys.exit(1)
 silent = "No heartbeat received from the task"
 ended = {{"status": answer, "status-details": silent if "f" in answer else "N/A"}}
-print(json.dumps({{"success": True, "runs": [ended]}} if answer else {{"success": False}}))
+listed = {{"runs": [ended]}} if answer else {{}}
+print(json.dumps({{"success": bool(answer), **listed}}))
 """
 
 

@@ -261,6 +261,14 @@ def test_values_are_taken_over() -> None:
     ) == (7, 3, 0, 2)
 
 
+def test_timeouts_are_taken_over() -> None:
+    given = {"num-clients": 3, "join-timeout": 5, "round-timeout": 6.5}
+    timeouts = strategy_from_run_config(
+        defaults() | given | {"run-timeout": 70}
+    ).timeouts
+    assert (timeouts.joining, timeouts.round, timeouts.run) == (5, 6.5, 70)
+
+
 FEDDP = {
     "algorithm": "feddp_kmeans",
     "max-iter": 1,
@@ -589,7 +597,7 @@ def points_of(**values: Any) -> np.ndarray | None:
 
 @pytest.fixture
 def server_file(tmp_path: Path) -> Path:
-    """Three public rows of two features, with the clients' label and one column more."""
+    """Three public rows of two features, with a label and one column more."""
     path = tmp_path / "server.csv"
     path.write_text("age,group,height,ward\n0,x,0,4\n2,7,0,5\n1,,0,6\n")
     return path

@@ -163,9 +163,7 @@ def test_the_last_thread_to_leave_puts_the_limit_back() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_run_of_another_thread_waits_for_its_turn_as_flowers_identity_is_of_the_process() -> (
-    None
-):
+def test_a_run_of_another_thread_waits_for_its_turn() -> None:
     first, second = InProcessGrid([], run_id=7), InProcessGrid([], run_id=8)
     entered = Event()
 
@@ -240,9 +238,7 @@ def openmp_threads() -> set[int]:
     }
 
 
-def test_each_thread_puts_openmp_s_limit_back_itself_and_the_last_one_that_of_blas() -> (
-    None
-):
+def test_each_thread_puts_openmp_s_limit_back_and_the_last_one_that_of_blas() -> None:
     """Here leaves while the other thread is still inside."""
     pytest.importorskip("sklearn.utils._openmp_helpers")  # loads OpenMP
     with ThreadPoolExecutor(1) as other:

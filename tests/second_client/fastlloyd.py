@@ -331,7 +331,7 @@ def advance(
 
 
 def _clipped(move: np.ndarray, radius: float) -> np.ndarray:
-    """A move no longer than the radius: compared exactly, scaled over a power of two."""
+    """A move no longer than the radius: compared exactly, over a power of two."""
     exact = sum(Fraction(value) ** 2 for value in move.tolist())
     if exact <= Fraction(radius) ** 2:
         return move

@@ -101,7 +101,7 @@ def test_words_that_the_server_can_read_are_caught(bug: Bug, trust: str) -> None
 
 
 def with_a_late_reply() -> Watched:
-    """Of three clients two are key authors, and the third one's first reply comes late."""
+    """Of three clients two are key authors; the third's first reply is late."""
     return run_of("oblivious", n_clients=3, late_in_round=1, max_silent=0)
 
 

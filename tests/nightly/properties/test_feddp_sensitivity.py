@@ -304,7 +304,7 @@ def test_rounding_moves_the_outer_product_by_more_than_the_row_does() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_duplicates_move_a_vector_as_often_as_they_are_counted(kind: str) -> None:
-    """n copies of one row move it by at most n bounds: group privacy has no surprise."""
+    """n copies of one row move it by at most n bounds, as group privacy says."""
     facts = facts_of(3, 6, clip=True, unit="record")
     plan = plan_of(3, 2, 6, unit="record", kind=kind, facts=facts)
     state = hostile_state(plan, np.random.default_rng(2), 0.7)
@@ -564,7 +564,7 @@ def near_tie_state(plan: Plan, n_points: int) -> tuple[State, Floats]:
     )
 
 
-def test_one_row_never_moves_the_labels_of_others_when_a_table_grows_beyond_a_block() -> (
+def test_one_row_never_moves_labels_of_others_when_a_table_grows_beyond_a_block() -> (
     None
 ):
     """1024 copies of a row and 1024 server points are 2^20 distances."""

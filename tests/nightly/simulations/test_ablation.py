@@ -41,7 +41,7 @@ WIDE = DataSet("mixture-3", MIXTURE, 3, 900)
 
 @pytest.fixture(autouse=True)
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Workers' start would take longer than the tests' own work, and so would threads."""
+    """Workers' start would take longer than the tests' own work."""
     monkeypatch.setattr(
         ablation,
         "run_jobs",

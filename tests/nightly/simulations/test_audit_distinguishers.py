@@ -144,7 +144,7 @@ def information_at(case: Case, row: Array) -> float:
 
 
 def test_information_of_a_row_by_hand() -> None:
-    """In one dimension sums have 2/3 of the squared budget and counts 1/3 (equation 7)."""
+    """In one dimension sums have 2/3 of the squared budget (equation 7)."""
     case, start = fastlloyd()
     radius = case.plan.rounds[0].radius
     assert radius == pytest.approx(0.8)

@@ -119,7 +119,7 @@ def test_recursion_agrees_with_linear_programming(
 
 
 def test_abstaining_is_worth_the_same_as_fewer_canaries_where_it_should_be() -> None:
-    """With r of m guesses nothing can be rejected that r of r would not have rejected."""
+    """r of m guesses reject nothing that r of r would not have rejected."""
     for mu in (0.3, 1.0, 2.0):
         for level in (0.05, 0.3):
             for correct in (15, 18, 20):

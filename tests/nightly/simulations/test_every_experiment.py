@@ -42,7 +42,8 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
             np.savez(folder / Path(given["path"]).name, X=rng.normal(size=(200, 3)))
     (folder / "census").mkdir()
     people = [
-        f"{state},{rng.integers(20, 60)},{kind},{rng.integers(1, 25)},{rng.integers(1, 6)},0120,001,00,40,1,1,90000,10"
+        f"{state},{rng.integers(20, 60)},{kind},{rng.integers(1, 25)},"
+        f"{rng.integers(1, 6)},0120,001,00,40,1,1,90000,10"
         for state in STATES
         for kind in rng.permutation([2, 5, 6] * 15)
     ]

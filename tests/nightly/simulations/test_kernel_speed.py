@@ -1,4 +1,4 @@
-"""The benchmark of noise and kernels: what it prints, on few rows; no time is asserted."""
+"""The benchmark of noise and kernels: what it prints, on few rows."""
 
 from __future__ import annotations
 

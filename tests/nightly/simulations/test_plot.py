@@ -203,8 +203,13 @@ def test_areas_are_trapezoids_of_the_means() -> None:
 
 
 def test_an_area_without_one_of_the_epsilons_is_left_out() -> None:
-    rows = [{**one, "nicv": math.inf} if one["privacy.epsilon"] == 0.5 and one["data.n_features"] == 4 else one
-            for one in AREA_ROWS]  # fmt: skip
+    left_out = (0.5, 4)
+    rows = [
+        {**row, "nicv": math.inf}
+        if (row["privacy.epsilon"], row["data.n_features"]) == left_out
+        else row
+        for row in AREA_ROWS
+    ]
     found = area_numbers(spec("auc"), selection(rows))
     assert set(found.cells["x"]) == {2.0}
     assert found.left_out["sulloyd"] == 4
@@ -255,7 +260,8 @@ def test_shares_are_those_of_the_front() -> None:
         rtol=1e-5,
     )
     assert rounds.cells.iloc[0].to_dict() == {
-        "panel": "iris / record / 10", "0 rounds": 2 / 3, "1 round": 1 / 3, "2 rounds": 0.0, "settings": 3,
+        "panel": "iris / record / 10", "0 rounds": 2 / 3, "1 round": 1 / 3,
+        "2 rounds": 0.0, "settings": 3,
     }  # fmt: skip
 
 

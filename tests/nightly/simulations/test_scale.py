@@ -1,4 +1,4 @@
-"""The tree of aggregators: exact sums of masked vectors, of which no part is readable."""
+"""The tree of aggregators: exact sums of vectors that nobody can read."""
 
 from __future__ import annotations
 
@@ -65,9 +65,7 @@ def test_the_planner_counts_the_neighbours_that_clients_have(n_clients: int) -> 
         assert pairs_of(cast("Plan", plan)) == (n_neighbours, n_neighbours)
 
 
-def test_where_sums_are_recovered_a_client_agrees_with_each_neighbour_in_each_round() -> (
-    None
-):
+def test_in_recovery_a_client_agrees_with_each_neighbour_in_each_round() -> None:
     plan = SimpleNamespace(
         n_clients=100, max_silent=5, dropout=Dropout.RECOVER, all_rounds=range(3)
     )

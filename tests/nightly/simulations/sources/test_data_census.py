@@ -1,4 +1,4 @@
-"""The census as clients: filters, fixed encoding, the server's share, files and errors."""
+"""The census as clients: filters, fixed encoding and the server's share."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from simulations.sources.federated import FederatedData
 # The order of the real files differs from that of the task, and they have many more
 # columns.
 PERSON = {
-    "RT": "P", "SERIALNO": "2018GQ0000049", "ST": "01", "PWGTP": "75", "AGEP": "40", "COW": "5", "MAR": "1",
-    "RELP": "00", "SCHL": "21", "SEX": "1", "WKHP": "40", "OCCP": "0120", "PINCP": "90000", "POBP": "001",
-    "RAC1P": "1", "SOCP": "1191XX",
+    "RT": "P", "SERIALNO": "2018GQ0000049", "ST": "01", "PWGTP": "75", "AGEP": "40",
+    "COW": "5", "MAR": "1", "RELP": "00", "SCHL": "21", "SEX": "1", "WKHP": "40",
+    "OCCP": "0120", "PINCP": "90000", "POBP": "001", "RAC1P": "1", "SOCP": "1191XX",
 }  # fmt: skip
 COLUMNS = tuple(PERSON)
 
@@ -81,7 +81,8 @@ def test_codebook_has_the_819_features_of_the_paper(tmp_path: Path) -> None:
         == 819
     )
     assert {name: len(codes) for name, codes in CODEBOOK_2018.items()} == {
-        "SCHL": 24, "MAR": 5, "OCCP": 530, "POBP": 224, "RELP": 18, "SEX": 2, "RAC1P": 9,
+        "SCHL": 24, "MAR": 5, "OCCP": 530, "POBP": 224,
+        "RELP": 18, "SEX": 2, "RAC1P": 9,
     }  # fmt: skip
     assert all(list(codes) == sorted(set(codes)) for codes in CODEBOOK_2018.values())
     # The radius of the data in the paper's table 1.
@@ -299,7 +300,8 @@ def test_download_fetches_the_51_states_that_are_missing(
         name for name in STATES.values() if name not in ("AL", "WY", "PR", "DC")
     ]
     assert calls[0][1] == {
-        "survey_year": "2018", "horizon": "1-Year", "survey": "person", "root_dir": str(three_states),
+        "survey_year": "2018", "horizon": "1-Year", "survey": "person",
+        "root_dir": str(three_states),
     }  # fmt: skip
     assert data.n_clients == 51
     assert "DC" not in data.client_names

@@ -1,4 +1,4 @@
-"""Synthetic mixtures: the papers' parameters, shapes, sources of randomness and errors."""
+"""Synthetic mixtures: the papers' parameters, shapes and sources of randomness."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_sizes_per_client_and_views_of_one_array() -> None:
     assert mixture.clients[0].dtype == np.float64
 
 
-def test_same_generator_gives_the_same_draw_and_the_server_does_not_depend_on_the_clients() -> (
+def test_equal_generators_draw_alike_and_the_server_does_not_depend_on_clients() -> (
     None
 ):
     first, again = (

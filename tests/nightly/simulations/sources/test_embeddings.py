@@ -25,10 +25,13 @@ from simulations.sources.stack_overflow import load_stack_overflow
 
 DUMP = """<?xml version="1.0" encoding="utf-8"?>
 <posts>
-  <row Id="1" PostTypeId="1" OwnerUserId="7" Title="A pdf?" Body="&lt;p&gt;How &amp;amp; why&lt;/p&gt;"
+  <row Id="1" PostTypeId="1" OwnerUserId="7" Title="A pdf?"
+    Body="&lt;p&gt;How &amp;amp; why&lt;/p&gt;"
     Tags="&lt;pdf&gt;&lt;c#&gt;" />
-  <row Id="2" PostTypeId="2" OwnerUserId="8" ParentId="1" Body="&lt;p&gt;An answer&lt;/p&gt;" />
-  <row Id="3" PostTypeId="1" OwnerUserId="9" Title="Push" Body="x" Tags="|github|git|" />
+  <row Id="2" PostTypeId="2" OwnerUserId="8" ParentId="1"
+    Body="&lt;p&gt;An answer&lt;/p&gt;" />
+  <row Id="3" PostTypeId="1" OwnerUserId="9" Title="Push" Body="x"
+    Tags="|github|git|" />
   <row Id="4" PostTypeId="1" Title="Nobody's" Body="x" Tags="|github|" />
 </posts>
 """
