@@ -22,20 +22,20 @@ server = ServerApp()
 @client.query()
 def query(message, context):
     text = {answer}
-    said = ConfigRecord({{"text": text}})
-    return Message(RecordDict({{"said": said}}), reply_to=message)
+    content = RecordDict({{"said": ConfigRecord({{"text": text}})}})
+    return Message(content, reply_to=message)
 
 @server.main()
 def main(grid, context):
     import time
     while not (nodes := list(grid.get_node_ids())):
         time.sleep(0.2)
-    kind = {{"message_type": "query"}}
-    asked = [Message(RecordDict(), dst_node_id=node, **kind) for node in nodes]
-    for reply in grid.send_and_receive(asked, timeout=60):
-        failed = reply.has_error()
-        said = reply.error if failed else reply.content["said"]["text"]
-        print("SAID", said, flush=True)
+    queries = [
+        Message(RecordDict(), dst_node_id=node, message_type="query") for node in nodes
+    ]
+    for reply in grid.send_and_receive(queries, timeout=60):
+        text = reply.error if reply.has_error() else reply.content["said"]["text"]
+        print("SAID", text, flush=True)
 """
 HONEST = '"nothing"'
 THIEF = 'open(context.node_config["data-path"]).read()'

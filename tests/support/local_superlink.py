@@ -97,8 +97,9 @@ class LocalSuperLink:
             "FLWR_HOME": str(self.home / ".flwr"),
             "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(self.port),
             "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-            "PATH": os.pathsep.join(
-                [str(Path(sys.executable).parent), environment.get("PATH", "")]
+            "PATH": (
+                f"{Path(sys.executable).parent}{os.pathsep}"
+                f"{environment.get('PATH', '')}"
             ),
             "RAY_DISABLE_IMPORT_WARNING": "1",
             # Else Ray joins the cluster that was started last on this machine, which

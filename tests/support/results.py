@@ -1,4 +1,4 @@
-"""Reports and results of runs that nobody made."""
+"""Reports and results of runs that nobody made, to be written, drawn and read."""
 
 from __future__ import annotations
 
