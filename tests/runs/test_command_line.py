@@ -8,7 +8,7 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -20,8 +20,8 @@ from support.typed import typed_options
 from flwr_dpkmeans import __version__
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.cli.app import COMMANDS, app
+from flwr_dpkmeans.cli.parsing import Group
 from flwr_dpkmeans.cli.plan_options import PlanOptions
-from flwr_dpkmeans.deploy import owner_commands
 from flwr_dpkmeans.errors import DataError
 
 PROJECT = Path(__file__).parents[2]
@@ -82,15 +82,6 @@ def test_without_arguments_the_command_line_is_read(
     )
 
 
-def failing(error: BaseException) -> Callable[..., int]:
-    """A command that ends with an error."""
-
-    def run(*arguments: object) -> int:
-        raise error
-
-    return run
-
-
 @pytest.mark.parametrize(
     ("error", "code", "told"),
     [
@@ -105,15 +96,23 @@ def test_a_command_s_errors_are_sentences_and_a_mistake_of_the_code_is_none(
     error: Exception,
     code: int | None,
     told: str,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(owner_commands, "draft_schema", failing(error))
+    commands = typer.Typer(cls=Group)
+
+    @commands.callback()
+    def program() -> None:
+        """A program whose command fails."""
+
+    @commands.command("schema")
+    def schema() -> int:
+        raise error
+
     if code is None:
         with pytest.raises(type(error)):
-            main(["schema", "draft", "x"])
+            main(["schema"], commands)
     else:
-        assert main(["schema", "draft", "x"]) == code
+        assert main(["schema"], commands) == code
     assert capsys.readouterr().err.startswith(told)
 
 

@@ -597,15 +597,8 @@ class _Huber(MomentsTask):
     options: _HuberOptions = _HuberOptions()
 
 
-def install(
-    monkeypatch: pytest.MonkeyPatch, points: Callable[[str], list[FakePoint]]
-) -> None:
-    """Let ``points(group)`` be what installed packages declare."""
-    monkeypatch.setattr("flwr_dpkmeans.sums.registry.entry_points", points)
-
-
 def test_a_package_that_cannot_be_used_costs_nobody_the_others(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """All packages after a broken one were not known."""
     broken = FakePoint("broken", ImportError("no module named 'x'"))
@@ -615,9 +608,9 @@ def test_a_package_that_cannot_be_used_costs_nobody_the_others(
         FakePoint("huber", _Huber),
         FakePoint("moments", _Huber),
     ]
-    install(monkeypatch, lambda group: [*points, FakePoint("votes", Votes)])
+    points.append(FakePoint("votes", Votes))
     registry: Registry[type[Task]] = Registry(
-        "flwr_dpkmeans.tasks", "algorithm", require_free_names
+        "flwr_dpkmeans.tasks", "algorithm", require_free_names, lambda group: points
     )
     assert registry.find("votes") is Votes
     for name, why in (
@@ -719,17 +712,14 @@ def test_a_result_is_asked_of_the_last_state_only(trust: str) -> None:
         TASKS.pop("spread")
 
 
-def test_installed_packages_are_asked_when_a_name_is_not_known(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_installed_packages_are_asked_when_a_name_is_not_known() -> None:
     asked: list[str] = []
 
     def points(group: str) -> list[FakePoint]:
         asked.append(group)
         return [FakePoint("elsewhere", Votes)]
 
-    install(monkeypatch, points)
-    registry: Registry[type[Task]] = Registry("flwr_dpkmeans.tasks")
+    registry: Registry[type[Task]] = Registry("flwr_dpkmeans.tasks", installed=points)
     registry.add("votes", Votes)
     assert registry["votes"] is Votes
     assert asked == []

@@ -46,12 +46,13 @@ from support.machine import (
 from support.superlink_stand_in import UNKNOWN, StandIn, standing_in
 
 from flwr_dpkmeans.__main__ import main
-from flwr_dpkmeans.deploy import certificates, node_check, superlink_answer
+from flwr_dpkmeans.deploy import certificates, node_check
 from flwr_dpkmeans.deploy.finding import Finding, Verdict
 from flwr_dpkmeans.deploy.guard.approved_fab import digest_of
 from flwr_dpkmeans.deploy.invitation import Invitation, Party
 from flwr_dpkmeans.deploy.node_check import check
 from flwr_dpkmeans.deploy.node_options import NodeOptions
+from flwr_dpkmeans.deploy.superlink_answer import MOST_CLOCK_SECONDS, ask
 from flwr_dpkmeans.flower import _private
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger_entries import LedgerEntry
@@ -178,11 +179,9 @@ def _certificate(
     """Another SuperLink, whose certificate holds from so many days ago for so many days
     from now.
     """
-    place.patch.setattr(
-        certificates, "_CLOCK_SKEW", datetime.timedelta(days=from_days, minutes=5)
-    )
+    since = datetime.timedelta(days=from_days, minutes=5)
     (made := place.root / "other").mkdir()
-    certificates.write_certificates(made, ["127.0.0.1"], for_days)
+    certificates.write_certificates(made, ["127.0.0.1"], for_days, since)
     server = place.stack.enter_context(
         standing_in(made / "server.pem", made / "server.key")
     )
@@ -908,9 +907,9 @@ def test_an_answer_that_takes_long_is_no_wrong_clock(
 ) -> None:
     """On a busy machine it is seconds until a date is sent, or looked at."""
     calls = iter([min(0.0, seconds)])
-    clock = SimpleNamespace(time=lambda: time.time() + next(calls, max(0.0, seconds)))
-    place.patch.setattr(superlink_answer, "time", clock)
-    assert place.found()["clock"][0] is Verdict.OK
+    options = NodeOptions.from_toml(place.file)
+    found = ask(options, lambda: time.time() + next(calls, max(0.0, seconds)))
+    assert abs(found.ahead) <= MOST_CLOCK_SECONDS
 
 
 def test_without_a_superlink_the_rest_is_looked_at(place: Place) -> None:

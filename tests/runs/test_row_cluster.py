@@ -241,7 +241,10 @@ def described(rows: Path, kind: str = "ray") -> Any:
 
 def join_ray(monkeypatch: pytest.MonkeyPatch, join: MagicMock) -> None:
     """Let ``join(address, ...)`` stand for joining a cluster."""
-    monkeypatch.setattr(pytest.importorskip("ray"), "init", join)
+    ray = MagicMock(init=join)
+    ray.is_initialized.return_value = False
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setitem(sys.modules, "ray.data", ray.data)
 
 
 def test_no_cluster_and_no_ray_are_one_sentence_each(

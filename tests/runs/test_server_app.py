@@ -1096,11 +1096,6 @@ def test_a_node_of_the_mixture_draws_its_own_rows_only(
     with pytest.raises(ConfigurationError, match="no 'data-path'"):
         load_client(context({"partition-id": 0, "num-partitions": 9000}, run))
     join_ray(monkeypatch)
-    monkeypatch.setattr(
-        MixtureClients,
-        "server_points",
-        lambda _: pytest.fail("the server's points were drawn"),
-    )
     drawn = [
         rows(load_client(context({"partition-id": i, "num-partitions": 9000}, run)))
         for i in (0, 8999)
@@ -1143,7 +1138,12 @@ def log() -> Iterator[list[str]]:
     logger.level, logger.propagate, logger.handlers = saved
 
 
-def run_app(tmp_path: Path, run_id: int = 31, **values: Any) -> Path:
+def run_app(
+    tmp_path: Path,
+    run_id: int = 31,
+    grid_of: type[InProcessGrid] = InProcessGrid,
+    **values: Any,
+) -> Path:
     """Run the app of three nodes; the folder of the run."""
     run_config = defaults() | {"num-clients": 3, "output": str(tmp_path)} | values
     policy = tmp_path.with_name(f"{tmp_path.name}-policy.toml")
@@ -1161,7 +1161,7 @@ def run_app(tmp_path: Path, run_id: int = 31, **values: Any) -> Path:
         )
         for i in range(3)
     ]
-    grid = InProcessGrid(nodes, run_id=run_id, run_config=run_config)
+    grid = grid_of(nodes, run_id=run_id, run_config=run_config)
     with grid.running():
         server_app.app(grid, Context(run_id, 1, {}, RecordDict(), run_config))
     return tmp_path / f"run-{run_id}"
@@ -1436,14 +1436,13 @@ def test_another_exception_ends_a_run_by_its_kind_and_place(
 ) -> None:
     """Its text may hold what was released."""
 
-    def fail(*_: object, **__: object) -> None:
-        raise KeyError("adv [14.82]")
+    class Failing(InProcessGrid):
+        def get_node_ids(self) -> list[int]:
+            raise KeyError("adv [14.82]")
 
-    monkeypatch.setattr(server_app.PrivateKMeans, "start", fail)
-    with pytest.raises(
-        server_app.EndedError, match=r"^KeyError at test_server_app.py:\d+ in fail$"
-    ):
-        run_app(tmp_path)
+    place = r"^KeyError at test_server_app.py:\d+ in get_node_ids$"
+    with pytest.raises(server_app.EndedError, match=place):
+        run_app(tmp_path, grid_of=Failing)
     assert any(one.startswith("the run has ended: KeyError at ") for one in log)
     assert not any("14.82" in one for one in log)
 

@@ -58,9 +58,16 @@ class StandInNode:
         The FAB that each run brings.
     allowed : frozenset of str, optional
         SHA-256 of the apps that are approved.
+    read : callable, optional
+        Reads an app's configuration; by default as Flower does.
     """
 
-    def __init__(self, content: bytes, allowed: frozenset[str] | None = None) -> None:
+    def __init__(
+        self,
+        content: bytes,
+        allowed: frozenset[str] | None = None,
+        read: Callable[..., dict[str, Any]] | None = None,
+    ) -> None:
         factory = NodeStateFactory(ObjectStoreFactory())
         self.state: Any = factory.state()
         self.state.set_node_id(NODE_ID)
@@ -71,10 +78,23 @@ class StandInNode:
         self.sent: list[Message] = []
         self.objects: list[str] = []
         self.ended: list[str] = []
-        self.read_config = guarded_config(
-            start_client_internal.get_fused_config_from_fab, allowed
-        )
+        read = read or start_client_internal.get_fused_config_from_fab
+        self.read_config = guarded_config(read, allowed)
         self._n_runs = 0
+
+    def play(self, name: str, handler: Callable[..., Any]) -> None:
+        """Let a handler answer apps from now on."""
+        vars(self.handlers)[name] = handler
+
+    @contextlib.contextmanager
+    def bringing(self, content: bytes) -> Iterator[None]:
+        """Let the SuperLink send another app for a while."""
+        before = self.fab
+        self.fab = Fab(hashlib.sha256(content).hexdigest(), content, {})
+        try:
+            yield
+        finally:
+            self.fab = before
 
     def receive(self, monkeypatch: Any) -> int | None:
         """Take in one message as Flower's own loop does, and return its run's id."""

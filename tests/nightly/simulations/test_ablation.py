@@ -40,13 +40,8 @@ WIDE = DataSet("mixture-3", MIXTURE, 3, 900)
 
 
 @pytest.fixture(autouse=True)
-def in_this_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Workers' start would take longer than the tests' own work."""
-    monkeypatch.setattr(
-        ablation,
-        "run_jobs",
-        lambda function, jobs, **_: [function(job) for job in jobs],
-    )
+def one_thread() -> Iterator[None]:
+    """Threads' start would take longer than the tests' own work."""
     with threadpool_limits(1):
         yield
 
@@ -66,7 +61,8 @@ def test_the_table_compares_every_variant_with_fastlloyd(
         "T = 2",
         "one pass",
     ]
-    assert ablation.main([*arguments, "--output", str(tmp_path)]) == 0
+    command = [*arguments, "--workers", "0", "--output", str(tmp_path)]
+    assert ablation.main(command) == 0
     with (tmp_path / "ablation.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     # Passes over proxies differ in wide tables only, so 'one pass' is not run on iris.

@@ -7,7 +7,6 @@ import dataclasses
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,20 +24,6 @@ from simulations.sources.mixture import draw_gaussian_mixture
 
 SMALL = ("--clients", "5", "--rows", "200")
 PNG = b"\x89PNG\r\n\x1a\n"
-
-
-@pytest.fixture(autouse=True)
-def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers' start would take longer than the tests' own work.
-
-    One test below has them.
-    """
-
-    def run_jobs(function: Any, jobs: Any, **_: Any) -> list[Any]:
-        with threadpool_limits(1):
-            return [function(job) for job in jobs]
-
-    monkeypatch.setattr(feddp_utility, "run_jobs", run_jobs)
 
 
 def table(path: Path) -> list[dict[str, str]]:
@@ -60,7 +45,8 @@ def test_utility_is_above_the_optimum_of_the_same_seed(
         "200",
         *SMALL,
     ]
-    assert feddp_utility.main([*arguments, "--output", str(tmp_path)]) == 0
+    command = [*arguments, "--workers", "0", "--output", str(tmp_path)]
+    assert feddp_utility.main(command) == 0
     rows = table(tmp_path / "feddp_utility.csv")
     written = json.loads((tmp_path / "feddp_utility.json").read_text())
     assert [(row["unit"], row["noise_kind"], row["epsilon"]) for row in rows] == [
@@ -101,19 +87,17 @@ def test_utility_is_above_the_optimum_of_the_same_seed(
     assert "2 seeds" in printed
 
 
-def test_the_papers_noise_comes_with_the_references_clip_bounds(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_papers_noise_comes_with_the_references_clip_bounds() -> None:
     asked: list[Fit] = []
 
     def run_fit(fit: Fit) -> mixture_runs.Fitted:
         asked.append(fit)
         return mixture_runs.Fitted(1.0, 1.0)
 
-    monkeypatch.setattr(feddp_utility, "run_fit", run_fit)
     for unit in ("record", "client"):
         for kind in ("gaussian", "paper"):
-            feddp_utility.run_job(feddp_utility.Job(PAPER[unit], 0, kind, 0.5))
+            job = feddp_utility.Job(PAPER[unit], 0, kind, 0.5)
+            feddp_utility.run_job(job, run_fit)
     found = [dict(fit.options) for fit in asked]
     defaults, paper = (
         {"noise_kind": "gaussian", "max_iter": 0},

@@ -337,8 +337,7 @@ def drawn_of(
         drawn.append(figure)
         return {}
 
-    monkeypatch.setattr("simulations.figures.plot.encode", keep)
-    figure_files(given, results)
+    figure_files(given, results, keep)
     return drawn[0]
 
 

@@ -10,18 +10,9 @@ import pytest
 from simulations.papers.fastlloyd import utility
 
 
-@pytest.fixture(autouse=True)
-def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Costs that are easy to reckon with, and without fits."""
-
-    def run_jobs(_: object, jobs: list[utility.Job], **options: object) -> list[float]:
-        del options
-        return [
-            (4.0 if job.algorithm == "proxy_lloyd" else 8.0) + job.epsilon
-            for job in jobs
-        ]
-
-    monkeypatch.setattr(utility, "run_jobs", run_jobs)
+def cost_of(job: utility.Job) -> float:
+    """A cost that stands for a fit's."""
+    return (4.0 if job.algorithm == "proxy_lloyd" else 8.0) + job.epsilon
 
 
 def write_reference(folder: Path, optimum: bool = True) -> str:
@@ -57,7 +48,9 @@ def test_proxy_lloyd_stands_beside_fastlloyd(
         "fastlloyd",
         "proxy_lloyd",
     ]
-    assert utility.main([*arguments, "--reference", write_reference(tmp_path)]) == 0
+    command = [*arguments, "--workers", "0"]
+    command += ["--reference", write_reference(tmp_path)]
+    assert utility.main(command, cost_of) == 0
     lines = lines_of(capsys.readouterr().out)
     # Cost, standard error, median; reference, difference, ratio: as for every method.
     assert lines[2] == [
@@ -94,7 +87,16 @@ def test_without_proxy_lloyd_or_an_optimum_nothing_is_added(
         *methods,
     ]
     assert (
-        utility.main([*arguments, "--reference", write_reference(tmp_path, optimum)])
+        utility.main(
+            [
+                *arguments,
+                "--workers",
+                "0",
+                "--reference",
+                write_reference(tmp_path, optimum),
+            ],
+            cost_of,
+        )
         == 0
     )
     out = capsys.readouterr().out
