@@ -34,7 +34,7 @@ from flwr_dpkmeans.planner.request import PlanningRequest
 from flwr_dpkmeans.results.rendering import MARKDOWN
 from flwr_dpkmeans.results.whole_files import write_whole
 
-MakeForecast = Callable[[PlanningRequest, Callable[[int, int], object]], Forecast]
+MakeForecast = Callable[[PlanningRequest, Callable[[int, int], None]], Forecast]
 
 
 def print_forecast(

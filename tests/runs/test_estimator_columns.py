@@ -112,14 +112,8 @@ def test_bounds_by_position_take_one_order_only(options: dict[str, Any]) -> None
                 r" own: rename them"
             ),
         ),
-        (
-            lambda frame: frame.assign(more=1.0),
-            r"X\[1\]: the points have a column 'more' that was not there before",
-        ),
-        (
-            lambda frame: frame.to_numpy(),
-            "1 of 2 tables in X have column names and the others have none",
-        ),
+        (lambda frame: frame.assign(more=1.0), r"X\[1\]: the points have a column"),
+        (lambda frame: frame.to_numpy(), "1 of 2 tables in X have column names and"),
         (
             lambda frame: frame.rename(columns={"age": 1}),
             "2 of 3 column names are text and the others are not",
@@ -265,10 +259,7 @@ def test_numbered_columns_in_another_order_are_refused_at_every_door(
     [
         ([(-10, 20), (0, 1)], r"one pair per feature"),
         ([(-10, 20)], r"bounds"),
-        (
-            ((-10, -10, -10), (20, 20, 20)),
-            r"^the bounds have 3 ranges, but the points have 2 features",
-        ),
+        (((-10, -10, -10), (20, 20, 20)), "^the bounds have 3 ranges, but the points"),
     ],
 )
 def test_bounds_beside_categories_are_read_as_everywhere(

@@ -493,31 +493,13 @@ def test_an_exact_evaluation_is_not_private_before_its_round_stands_in_the_plan(
             {"evaluation": "privat"},
             "evaluation is 'privat', which is not known: did you mean 'private'",
         ),
-        (
-            {"evaluation_share": 0.5},
-            "is 0.5, but it must be a finite number strictly between 0 and 0.5",
-        ),
+        ({"evaluation_share": 0.5}, "is 0.5, but it must be a finite number strictly"),
         ({"n_classes": -1}, "n_classes is -1, but it must be an integer of at least 0"),
         # Each client would spend minutes on matching them.
-        (
-            {"n_classes": 33_334},
-            (
-                "3 clusters and 33334 classes make a table of 100002 cells, but it may"
-                " have at most"
-            ),
-        ),
+        ({"n_classes": 33_334}, "3 clusters and 33334 classes make a table of 100002"),
         # Their squares would leave the range of a float, and the statistic its bound.
-        (
-            {"evaluation_radius": 1e-200},
-            (
-                "evaluation_radius is 1e-200, but it must be a finite number strictly"
-                " between 1e-06 and"
-            ),
-        ),
-        (
-            {"evaluation_radius": 1e200},
-            "is 1e+200, but it must be a finite number strictly between 1e-06 and",
-        ),
+        ({"evaluation_radius": 1e-200}, "evaluation_radius is 1e-200, but it must be"),
+        ({"evaluation_radius": 1e200}, "is 1e+200, but it must be a finite number"),
         (
             {
                 "evaluation_share": 0.45,
@@ -649,32 +631,12 @@ def test_rounds_history_and_report_stay_right() -> None:
     ("values", "labels", "text"),
     [
         ({}, None, "n_classes is 3, but no labels were given"),
-        (
-            {"n_classes": 0},
-            [[0], [1], [2]],
-            "n_classes does not say how many classes there are",
-        ),
-        (
-            {},
-            [[0] * 4, [1] * 3],
-            "y must have one array of labels for each of the 3 clients",
-        ),
+        ({"n_classes": 0}, [[0], [1], [2]], "n_classes does not say how many classes"),
+        ({}, [[0] * 4, [1] * 3], "y must have one array of labels for each of the 3"),
         ({}, 5, "y must have one array of labels for each of the 3 clients"),
-        (
-            {},
-            [[0] * 4, [1] * 3, [2]],
-            "y[2]: labels have shape (1,), but the table has 2 rows",
-        ),
-        (
-            {},
-            [[0] * 4, [1, 1, 3], [2, 2]],
-            "y[1]: labels go from 0 to 3, but they must be from 0 to 2",
-        ),
-        (
-            {},
-            [[0] * 4, [1, -1, 2], [2, 2]],
-            "y[1]: labels go from -1 to 2, but they must be from 0 to 2",
-        ),
+        ({}, [[0] * 4, [1] * 3, [2]], "y[2]: labels have shape (1,), but the table"),
+        ({}, [[0] * 4, [1, 1, 3], [2, 2]], "y[1]: labels go from 0 to 3, but they"),
+        ({}, [[0] * 4, [1, -1, 2], [2, 2]], "y[1]: labels go from -1 to 2, but they"),
         ({}, [[0.5] * 4, [1, 1, 2], [2, 2]], "y[0]: labels must be whole numbers"),
         (
             {"algorithm": "optimal", "n_classes": 0},

@@ -154,18 +154,12 @@ def test_labels_follow_their_tables() -> None:
     ("groups", "sentence"),
     [
         (["a"] * 300, "groups names 1 parties, but there must be at least 2"),
-        (
-            ["a"] * 200 + [None] * 100,
-            "groups names 1 parties and leaves rows without one, but",
-        ),
+        (["a"] * 200 + [None] * 100, "groups names 1 parties and leaves rows without"),
         (
             [0.0] * 100 + [np.nan] * 100 + [1.0] * 100,
             "groups names 2 parties and leaves rows without one, but",
         ),
-        (
-            ["a", "b"],
-            r"groups has shape \(2,\), but X has 300 rows: give one for each row",
-        ),
+        (["a", "b"], r"groups has shape \(2,\), but X has 300 rows: give one for each"),
         (np.zeros((300, 2)), r"groups has shape \(300, 2\), but X has 300 rows"),
     ],
 )

@@ -124,11 +124,7 @@ def test_a_stated_class_may_have_no_rows() -> None:
 @pytest.mark.parametrize(
     ("options", "labels", "sentence"),
     [
-        (
-            {"classes": ["a", "b"]},
-            ["a", "c"],
-            "labels have 'c', which is none of the classes",
-        ),
+        ({"classes": ["a", "b"]}, ["a", "c"], "labels have 'c', which is none of the"),
         ({"classes": ["a", "b"]}, ["a", None], "labels have"),
         (
             {"classes": ["a", "b"], "n_classes": 3},

@@ -361,10 +361,7 @@ def test_the_command_prints_json_and_writes_both_files(
         (("--algorithm", "lloyd"), "not private"),
         (("--trust", "oblivous"), "oblivious"),
         (("--algorithm", "no_such_algorithm"), "no_such_algorithm"),
-        (
-            ("--seeds", "1"),
-            "seeds is 1, but it must be an integer of at least 2: give 20",
-        ),
+        (("--seeds", "1"), "seeds is 1, but it must be an integer of at least 2:"),
         (("--target-excess", "nan"), "target_excess is nan"),
     ],
 )

@@ -277,13 +277,7 @@ def test_histograms_wait_for_the_width() -> None:
     [
         (((-2.0,), (2.0,)), "has 1 features, but tables have 2"),
         (((-2.0, 0.0), (2.0, 0.0)), r"\[0, 0\] for feature 1"),
-        (
-            ((-2.0, 0.0), (2.0, 101.0)),
-            (
-                r"\[0, 101\] for feature 1, but it must lie in the public domain"
-                r" \[-100, 100\]"
-            ),
-        ),
+        (((-2.0, 0.0), (2.0, 101.0)), r"\[0, 101\] for feature 1, but it must lie in"),
         (((math.nan, 0.0), (2.0, 1.0)), "for feature 0"),
         (((-math.inf, 0.0), (2.0, 1.0)), "for feature 0"),
     ],

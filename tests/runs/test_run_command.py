@@ -89,22 +89,13 @@ def stated(table: Path, **changed: Any) -> str:
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        (
-            {"n-clusterz": 3},
-            "there is no run-config key 'n-clusterz': did you mean 'n-clusters'?",
-        ),
+        ({"n-clusterz": 3}, "there is no run-config key 'n-clusterz': did you mean"),
         (
             {"fastlloyd.alpa": 1},
             "there is no run-config key 'fastlloyd.alpa': did you mean",
         ),
-        (
-            {"epsilon": -1},
-            "epsilon is -1.0, but it must be a finite number greater than 0",
-        ),
-        (
-            {"data": "/nowhere/at/all.csv"},
-            "the table '/nowhere/at/all.csv' does not exist",
-        ),
+        ({"epsilon": -1}, "epsilon is -1.0, but it must be a finite number greater"),
+        ({"data": "/nowhere/at/all.csv"}, "the table '/nowhere/at/all.csv' does not"),
         ({"label-column": "wards"}, "label_column is 'wards'"),
         ({"columns": "age,hight"}, "columns is 'hight'"),
         (
@@ -115,14 +106,8 @@ def stated(table: Path, **changed: Any) -> str:
             {"partition": "fixed_sizes", "partition-sizes": "10,10,30"},
             "the sizes add up to 50, but there are 30 rows",
         ),
-        (
-            {"bounds": "bounds.csv"},
-            "the plan names 2 columns, of which this client's table of 2 lacks 1",
-        ),
-        (
-            {"n-clusters": 31},
-            "n_examples is 30, but 31 clusters need at least as many rows",
-        ),
+        ({"bounds": "bounds.csv"}, "the plan names 2 columns, of which this client's"),
+        ({"n-clusters": 31}, "n_examples is 30, but 31 clusters need at least as"),
         ({"evaluation": "private", "n-classes": 2}, "label"),
     ],
 )
@@ -150,16 +135,8 @@ def test_what_is_wrong_is_said_before_anything_starts(
 @pytest.mark.parametrize(
     ("federation", "more", "sentence"),
     [
-        (
-            "num-supernodes=1",
-            "",
-            "n_clients is 1, but it must be an integer of at least 2",
-        ),
-        (
-            "num-supernodes=3",
-            " epsilon = 0.1",
-            "of which 'epsilon = 0.1' is no KEY=VALUE and would be left out",
-        ),
+        ("num-supernodes=1", "", "n_clients is 1, but it must be an integer of at"),
+        ("num-supernodes=3", " epsilon = 0.1", "of which 'epsilon = 0.1' is no"),
         (
             "num-supernodes=3",
             " epsilon= 0.1 columns='age, height'",

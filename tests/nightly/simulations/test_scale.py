@@ -34,15 +34,11 @@ def test_without_masks_a_group_would_be_readable(
     assert scale.tree(50, 7, 3)[1:] == (True, True)
 
 
-def test_growth_is_measured_and_drawn_and_its_slope_is_that_of_a_power(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_growth_is_measured_and_drawn_and_its_slope_is_that_of_a_power() -> None:
     timings = tuple(Timing((3.0 * size**2,), (1.0,)) for size in (1, 2, 4))
     assert scale.Growth("rows N", (1, 2, 4), timings).slope == pytest.approx(2.0)
-    monkeypatch.setattr(
-        scale, "START", {name: min(size, 300) for name, size in scale.START.items()}
-    )
-    curves = tuple(scale.growth(1, 1))
+    start = {name: min(size, 300) for name, size in scale.START.items()}
+    curves = tuple(scale.growth(1, 1, start))
     assert [one.sizes for one in curves] == [(300, 600), (8, 16), (8, 16), (4, 8)]
     assert scale.growth_table(curves).row_count == 4
     assert scale.draw_growth(curves).startswith(b"\x89PNG")

@@ -12,10 +12,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,7 +26,6 @@ pytest.importorskip("hydra")
 
 from flwr_dpkmeans.data.bundled import load_bundled
 from flwr_dpkmeans.errors import DataError, PrivacyWarning
-from simulations.experiments import sweep as sweep_module
 from simulations.experiments.code_version import code_version
 from simulations.experiments.configuration import (
     NOT_PRIVATE,
@@ -283,37 +279,6 @@ def test_a_process_that_dies_costs_its_own_run_only(
     assert frame["status"].tolist() == ["done", "failed"]
     assert "ended abruptly" in frame["reason"][1]
     assert set(frame["code"]) == {code_version()}
-
-
-class OneProcess:
-    """Stands in for a pool: runs at once, and is broken by a run that would end its
-    process.
-    """
-
-    def submit(self, function: Any, chunk: Sequence[Settings], run: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        if any(one["seed"] == 1 for one in chunk):
-            future.set_exception(BrokenProcessPool())
-        else:
-            future.set_result(function(chunk, run))
-        return future
-
-
-def test_a_chunk_that_dies_is_halved(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[int] = []
-
-    @contextmanager
-    def pool(workers: int) -> Iterator[OneProcess]:
-        opened.append(workers)
-        yield OneProcess()
-
-    monkeypatch.setattr(sweep_module, "_pool", pool)
-    many = expand(["data=iris", "seed=range(1,26)"])
-    rows = [row for chunk in sweep_module._apart(many.settings, quick) for row in chunk]
-    assert [row["seed"] for row in rows] == list(range(1, 26))
-    assert [row["seed"] for row in rows if row["status"] == "failed"] == [1]
-    # Two for each halving, not one for each run.
-    assert len(opened) <= 11
 
 
 def test_equal_seeds_give_equal_rows_by_any_number_of_workers_in_any_order(
