@@ -27,13 +27,11 @@ from flwr_dpkmeans import (
     DPKMeans,
     DPNaiveBayes,
     Evaluation,
-    ExactEvaluation,
     FastLloyd,
     FastLloydOptions,
     FedDPKMeansOptions,
     FederatedKMeans,
     FederatedNaiveBayes,
-    PrivacyReport,
     PrivateBounds,
     PrivateCount,
     PrivateKMeans,
@@ -149,64 +147,6 @@ def test_objects_are_cloned_and_their_options_are_parameters() -> None:
         twin.set_params(algorithm__n_inti=5)
     with pytest.raises(ValueError, match="Invalid parameter 'eps'"):
         twin.set_params(eps__x=1)
-
-
-@pytest.mark.parametrize(
-    ("short", "nested", "long"),
-    [
-        (
-            {"algorithm": "fastlloyd"},
-            {"algorithm__alpha": 0.6},
-            {"algorithm": FastLloydOptions(alpha=0.6)},
-        ),
-        (
-            {"n_clusters": "auto"},
-            {"n_clusters__max_clusters": 5},
-            {"n_clusters": Auto(5)},
-        ),
-        (
-            {"bounds": "private"},
-            {"bounds__share": 0.1},
-            {"bounds": PrivateBounds(share=0.1)},
-        ),
-        (
-            {"n_examples": "private"},
-            {"n_examples__share": 0.1},
-            {"n_examples": PrivateCount(0.1)},
-        ),
-        (
-            {"unit": "client"},
-            {"unit__examples_per_client": 7},
-            {"unit": ClientLevel(7)},
-        ),
-        (
-            {"evaluation": "private"},
-            {"evaluation__radius": 0.5},
-            {"evaluation": Evaluation(radius=0.5)},
-        ),
-        (
-            {"evaluation": "exact"},
-            {"evaluation__n_classes": 3},
-            {"evaluation": ExactEvaluation(3)},
-        ),
-        (
-            {"cohort": None},
-            {"cohort__masking": False},
-            {"cohort": Cohort(masking=False)},
-        ),
-    ],
-)
-def test_a_string_is_the_short_form_of_an_object(
-    short: dict[str, Any], nested: dict[str, Any], long: dict[str, Any]
-) -> None:
-    assert (
-        FederatedKMeans(**short).set_params(**nested).get_params()
-        == FederatedKMeans(**long).get_params()
-    )
-    assert (
-        FederatedKMeans().set_params(**short, **nested).get_params()
-        == FederatedKMeans(**long).get_params()
-    )
 
 
 @pytest.mark.parametrize(
@@ -489,76 +429,9 @@ def test_only_seeded_noise_with_a_seed_repeats(
 # -- what a fit leaves -----------------------------------------------------------------
 
 
-def test_attributes(fitted: FederatedKMeans) -> None:
-    assert fitted.cluster_centers_.shape == (3, 2)
-    assert fitted.cluster_counts_.shape == (3,)
-    assert fitted.cluster_counts_.sum() == pytest.approx(750, abs=150)
-    assert fitted.n_features_in_ == 2
-    assert (fitted.schema_, fitted.profile_) == (None, None)
-    assert isinstance(fitted.privacy_, PrivacyReport)
-    assert 0.999 * 2.0 <= fitted.privacy_.epsilon <= 2.0
-    assert fitted.privacy_.delta == pytest.approx(1.0 / (750 * math.log(750)))
-    assert (fitted.privacy_.n_examples, fitted.privacy_.n_examples_source) == (
-        750,
-        "declared public",
-    )
-    assert (fitted.privacy_.unit, fitted.privacy_.trust, fitted.privacy_.n_clients) == (
-        "record",
-        "oblivious",
-        3,
-    )
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "n_before"), [("proxy_lloyd", 5), ("fastlloyd", 0)]
-)
-def test_history_has_one_entry_for_each_aggregation(
-    algorithm: str, n_before: int
-) -> None:
-    km = model(algorithm=algorithm).fit(blobs())
-    assert 2 <= km.n_iter_ <= 7
-    assert [entry["round"] for entry in km.history_] == list(
-        range(1, n_before + km.n_iter_ + 1)
-    )
-    costs = [entry["epsilon"] for entry in km.history_]
-    assert costs == sorted(costs)
-    assert costs[-1] == km.privacy_.epsilon
-    assert all(entry["movement"] is None for entry in km.history_[:n_before])
-    assert all(entry["movement"] >= 0 for entry in km.history_[n_before:])
-    for entry in km.history_:
-        lines = [
-            line for line in km.privacy_.releases if line.round_index == entry["round"]
-        ]
-        assert entry["name"] == lines[0].round_name
-        assert entry["radius"] == lines[0].radius
-        assert all(entry[f"noise_{line.array}"] == line.noise_scale for line in lines)
-    shorter = model(algorithm=algorithm, max_iter=3).fit(blobs())
-    assert (shorter.n_iter_, len(shorter.history_)) == (3, n_before + 3)
-
-
 @functools.cache
 def oblivious(algorithm: str) -> FederatedKMeans:
     return model(algorithm=algorithm, trust="oblivious").fit(blobs())
-
-
-@pytest.mark.sample(5)
-@pytest.mark.parametrize("trust", ["oblivious", "central", "distributed"])
-@pytest.mark.parametrize("algorithm", ["proxy_lloyd", "fastlloyd", "glloyd", "lloyd"])
-def test_every_trust_model(algorithm: str, trust: str) -> None:
-    km = model(algorithm=algorithm, trust=trust).fit(blobs())
-    assert km.privacy_.trust == trust
-    assert np.abs(km.cluster_centers_).max() <= 1.0
-    same = oblivious(algorithm)
-    # The server's seeded noise is the same wherever the server adds it; Lloyd adds none
-    # anywhere.
-    equal = np.array_equal(km.cluster_centers_, same.cluster_centers_)
-    assert equal is (trust != "distributed" or algorithm == "lloyd")
-
-
-def test_an_empty_part_is_fine() -> None:
-    km = model().fit([*blobs(), np.empty((0, 2))])
-    assert km.privacy_.n_clients == 4
-    assert km.privacy_.n_examples == 750
 
 
 # -- predict, transform, score equal numpy ---------------------------------------------
@@ -592,17 +465,6 @@ def test_predict_transform_and_score_equal_numpy(name: str) -> None:
     assert np.array_equal(
         km.predict(far), km.predict(offset + np.clip(far - offset, -factor, factor))
     )
-
-
-def test_fit_predict_and_fit_transform_give_one_array_for_each_client() -> None:
-    km = model()
-    labels = km.fit_predict(iter(blobs()))
-    assert [len(part) for part in labels] == [300, 200, 250]
-    assert all(
-        np.array_equal(a, km.predict(b)) for a, b in zip(labels, blobs(), strict=True)
-    )
-    distances = model().fit_transform(blobs())
-    assert [part.shape for part in distances] == [(300, 3), (200, 3), (250, 3)]
 
 
 @pytest.mark.parametrize("method", ["fit_predict", "fit_transform"])

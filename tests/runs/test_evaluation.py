@@ -102,14 +102,6 @@ def test_a_cost_that_is_not_told_from_noise_is_warned_of(
     )
 
 
-def test_an_exact_cost_of_nothing_is_no_noise() -> None:
-    plan = plan_of(evaluation="exact", evaluation_radius=None)
-    state = cluster_state(
-        np.zeros((3, 2)), np.full(3, 1e6), (), {CLIPPED_COST: np.zeros(1)}
-    )
-    assert plan.task.doubts(plan, state, ()) == ()
-
-
 # -- post-processing -------------------------------------------------------------------
 
 
@@ -145,27 +137,6 @@ def test_metrics_by_hand() -> None:
     assert result.accuracy.noise == pytest.approx(
         noise[CELL_COUNTS] * math.sqrt(3.0) / 100.0
     )
-
-
-def test_two_clusters_of_one_class_are_matched_once_but_pure_twice() -> None:
-    result = found(
-        plan_of(n_classes=2),
-        1.0,
-        0.0,
-        [[50.0, 0.0, 0.0], [30.0, 5.0, 0.0], [0.0, 15.0, 0.0]],
-    )
-    assert result.accuracy is not None
-    assert result.purity is not None
-    assert (result.accuracy.value, result.purity.value) == pytest.approx((0.65, 0.95))
-    assert result.matching == ((0, 0), (2, 1))
-
-
-def test_without_classes_there_is_no_accuracy_and_with_unequal_widths_no_unit() -> None:
-    result = found(
-        plan_of(bounds=((0.0, 0.0), (4.0, 5.0))), 1.0, 0.0, [[50.0], [30.0], [20.0]]
-    )
-    assert (result.accuracy, result.purity, result.cost_in_units) == (None, None, None)
-    assert result.counts_noise == result.cells_noise
 
 
 def test_a_total_that_says_something_else_than_what_is_known_is_used() -> None:
@@ -290,20 +261,6 @@ def test_a_quotients_noise_by_hand(
     found = TABLE.per_unit(*arguments)
     assert (found.value, found.noise) == pytest.approx(
         (value, math.sqrt(variance) / 100.0)
-    )
-
-
-@pytest.mark.parametrize(
-    ("of_cells", "shared"), [(True, 2.0 * 0.7 * 18.0), (False, 0.0)]
-)
-def test_a_share_of_the_tables_own_total_has_less_noise(
-    of_cells: bool, shared: float
-) -> None:
-    """70 of 100 rows in two cells of the variance 9 each."""
-    found = replace(TABLE, units_are_cells=of_cells).share([(0, 0), (1, 1)])
-    variance = 18.0 + 0.49 * 36.0 - shared + 0.5 * 0.7 * 0.3 * 100.0
-    assert (found.value, found.noise) == pytest.approx(
-        (0.7, math.sqrt(variance) / 100.0)
     )
 
 
@@ -590,41 +547,6 @@ def test_an_exact_evaluation_is_that_of_all_rows(unit: str) -> None:
     assert [
         line.noise for line in km.privacy_.releases if line.round_name == "evaluation"
     ] == ["none"] * 3
-
-
-def test_rounds_history_and_report_stay_right() -> None:
-    parts, labels = parts_and_labels()
-    km = estimator(algorithm="glloyd", max_iter=3, noise="secure").fit(parts, labels)
-    assert km.n_iter_ == 3
-    assert [(entry["round"], entry["name"]) for entry in km.history_] == [
-        (1, "lloyd-1"),
-        (2, "lloyd-2"),
-        (3, "lloyd-3"),
-        (4, "evaluation"),
-    ]
-    assert [entry["movement"] is None for entry in km.history_] == [
-        False,
-        False,
-        False,
-        True,
-    ]
-    report = km.privacy_
-    assert report.is_private
-    assert 0.999 * 8.0 <= report.epsilon <= 8.0
-    lines = [line for line in report.releases if line.round_name == "evaluation"]
-    assert [line.array for line in lines] == [
-        "clipped_cost",
-        "rows_beyond",
-        "cell_counts",
-    ]
-    assert all("(evaluation)" in line.theorem for line in lines)
-    assert "rows_beyond" in report.details()
-    assert any(
-        "The number of label classes, 3, is public knowledge" in sentence
-        for sentence in report.assumptions
-    )
-    # A cluster's count is still the algorithm's own.
-    assert not np.allclose(km.cluster_counts_, km.evaluation_.counts)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

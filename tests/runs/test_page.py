@@ -38,7 +38,6 @@ from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine
 from flwr_dpkmeans.results import page as page_module
 from flwr_dpkmeans.results import picture
 from flwr_dpkmeans.results.cautions.centre_noise import centre_noise
-from flwr_dpkmeans.results.cautions.closeness import closeness_cautions
 from flwr_dpkmeans.results.cautions.sureness import column_cautions
 from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.results.page import page, registry_record, summary
@@ -163,29 +162,6 @@ def test_the_table_by_hand() -> None:
     assert told.splitlines()[-3:] == [result_of().report.line, "", "WARNING: <b>W</b>"]
 
 
-@pytest.mark.drawn
-def test_tables_and_picture_tell_close_centres_apart() -> None:
-    scaled, counts = np.array([[-0.02, 0.0, 0.5], [0.02, 0.0, -0.5]]), np.full(2, 1e4)
-    schema = Schema(
-        columns=[
-            {"name": name, "kind": "number", "bounds": [1990, 2010]} for name in "abc"
-        ]
-    )
-    for own in (None, schema):
-        model = Model(
-            scaled, counts, Bounds((1990.0,), (2010.0,)), report_of(2, 3), (), own
-        )
-        written = page(
-            MARKDOWN, model.privacy, RunResult(model, model.privacy)
-        ).decode()
-        for text in (str(model), written):
-            assert re.search(r"\| +1,999\.8 \| +2,000\.2 \|", text)
-        figure = picture.summary_figure(RunResult(model, model.privacy))
-        assert {"1,999.8", "2,000.2"} <= {
-            text.get_text() for text in figure.findobj(Text)
-        }
-
-
 def test_columns_that_noise_drowns_and_others_that_it_blurs_are_both_named() -> None:
     """The first column holds a hundredth of the box."""
     number = {"kind": "number", "bounds": (0, 1)}
@@ -199,17 +175,6 @@ def test_columns_that_noise_drowns_and_others_that_it_blurs_are_both_named() -> 
     first, second = column_cautions(replace(model, deviations=deviations))
     assert first == drowned
     assert second.startswith("In column 'b' the centres differ by no more")
-
-
-def test_more_clusters_than_noise_tells_apart_are_named() -> None:
-    result = result_of(feature_names=("a", "b", "c"))
-    scaled = np.array([[0.5, 0.5, 0.0], [0.5, 0.505, 0.0], [-0.5, -0.5, 0.0]])
-    model = replace(result.model, scaled=scaled, counts=np.full(3, 1e3))
-    (caution,) = closeness_cautions(model)
-    assert caution.startswith("2 of 3 clusters are too close to another one")
-    assert "(number 0, 1)" in caution
-    assert "choose fewer clusters" in caution
-    assert closeness_cautions(replace(model, counts=np.full(3, 1e7))) == ()
 
 
 def test_released_figures_by_hand() -> None:

@@ -7,7 +7,6 @@ import logging
 import os
 import signal
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from support.protocol_federation import (
 
 from flwr_dpkmeans.deploy.run_folders import read_progress, runs_below
 from flwr_dpkmeans.errors import CohortError
-from flwr_dpkmeans.flower.progress import Progress, recorded_progress
+from flwr_dpkmeans.flower.progress import recorded_progress
 from flwr_dpkmeans.flower.run_progress import (
     LOG_FILE,
     PROGRESS_FILE,
@@ -32,8 +31,6 @@ from flwr_dpkmeans.flower.run_progress import (
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.durable_files import lock
 from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.secagg.messages import Stage
-from flwr_dpkmeans.sums.draft import draft_plan, worst_case
 
 
 def watched(folder: Path, federation: Federation, **values: Any) -> list[RunProgress]:
@@ -318,67 +315,6 @@ def test_what_a_run_costs_is_told_in_flowers_own_type() -> None:
     ]
     each = [float(result.train_metrics_clientapp[index]["epsilon"]) for index in (1, 2)]  # type: ignore[arg-type]
     assert 0.0 < each[0] < each[1] == pytest.approx(spent.epsilon)
-
-
-def server_at(
-    attempts: tuple[tuple[int, int], ...], due: Stage | None = Stage.SUM, **known: Any
-) -> Any:
-    return SimpleNamespace(attempts=attempts, due=due, nodes=(2, 4), **known)
-
-
-def test_the_last_two_hundred_warnings_are_kept_and_what_stops_a_run_is_none(
-    tmp_path: Path,
-) -> None:
-    progress = Progress(7, tmp_path)
-    details = [{"kind": "RefusalError"}, {"code": 5}, {}]
-    for index in range(203):
-        record = logging.LogRecord(
-            "x", logging.WARNING, "", 0, "line %d\n", (index,), None
-        )
-        record.__dict__ |= {"event": "refused", "details": details[index % 3]}
-        progress.emit(record)
-        record.__dict__["event"] = "stopped"
-        progress.emit(record)
-    progress.emit(logging.LogRecord("x", logging.WARNING, "", 0, "plain", (), None))
-    notices = progress.known.notices
-    assert (len(notices), notices[0].sentence, notices[-2].sentence) == (
-        200,
-        "line 4?",
-        "line 202?",
-    )
-    assert [one.reason for one in notices[:3]] == ["5", "", "RefusalError"]
-    assert (notices[-1].event, notices[-1].reason, notices[0].event) == (
-        "",
-        "",
-        "refused",
-    )
-
-
-def test_a_plan_says_its_costs_and_rounds_once_it_is_final(tmp_path: Path) -> None:
-    for n_examples, n_rounds in ((300, 2), (None, None)):
-        config = small_config(
-            algorithm="fastlloyd", max_iter=2, epsilon=2.0, n_examples=n_examples
-        )
-        plan = draft_plan(config, run_id=7, n_clients=4, seed=1, n_features=2)
-        progress = Progress(7, tmp_path)
-        progress.planned(server_at((), plan=plan, digest=bytes(range(32))), 0.5, 3)
-        known = progress.known
-        assert (known.algorithm, known.trust, known.unit) == (
-            "fastlloyd",
-            "oblivious",
-            "record",
-        )
-        assert (known.epsilon, known.epsilon_worst, known.delta) == (
-            0.5,
-            worst_case(plan),
-            plan.delta,
-        )
-        assert (known.n_rounds, known.n_left, known.plan) == (
-            n_rounds,
-            3,
-            bytes(range(32)).hex(),
-        )
-        assert known.epsilon_planned == (plan.epsilon if plan.is_final else 2.0)
 
 
 def test_a_log_that_is_kept_is_locked_for_readers_too_until_the_end(

@@ -21,8 +21,6 @@ import pytest
 from support.machine import replace_call, replace_rights, replace_room, replace_sync
 from support.results import report_of, result_of
 
-from flwr_dpkmeans.algorithms.measure.evaluated_state import COST_CURVE
-from flwr_dpkmeans.algorithms.proxy.entries import RADIUS
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.flower.kmeans_client import DESCRIBE, KMeansClient
 from flwr_dpkmeans.privacy.provenance import Provenance
@@ -35,7 +33,6 @@ from flwr_dpkmeans.results.run_metrics import metrics_of
 from flwr_dpkmeans.results.run_result import RunResult
 from flwr_dpkmeans.results.whole_files import write_folder, write_whole
 from flwr_dpkmeans.results.writer import result_files, write_report
-from flwr_dpkmeans.sums.round import State
 
 pytestmark = pytest.mark.drawn
 
@@ -517,28 +514,6 @@ def test_who_reads_a_result_sees_no_private_number_by_accident() -> None:
     assert shown == {"model", "report", "image_shape", "evaluation"}
     shown = {field.name for field in fields(Model) if field.repr}
     assert shown == {"bounds", "feature_names", "schema"}
-
-
-def test_a_result_knows_its_last_state() -> None:
-    model, curve = result_of(3, 2).model, np.array([2.0, 1.0])
-    arrays = {"centroids": model.scaled, "counts": model.counts}
-    for more, radius in (
-        ({}, None),
-        ({RADIUS: np.array([0.25]), COST_CURVE: curve}, [0.25]),
-        # Of fewer clusters than may be chosen.
-        (
-            {RADIUS: np.array([0.25, 0.5, 0.125, 9.0]), COST_CURVE: curve},
-            [0.25, 0.5, 0.125],
-        ),
-    ):
-        found = RunResult.of(
-            model, model.privacy, State(arrays | more, (0.5,)), spent="x"
-        )
-        assert (
-            found.radius if found.radius is None else found.radius.tolist()
-        ) == radius
-        assert (found.movements, found.spent) == ((0.5,), "x")
-        assert found.scaled_costs is (curve if more else None)
 
 
 def test_a_chosen_number_of_clusters_comes_with_its_curve(

@@ -1289,6 +1289,13 @@ def test_whole_run_that_chooses_k_draws_its_curve(
     assert f"k = {k} was chosen, of at most 12" in log
 
 
+def test_whole_run_with_given_k_has_no_curve(tmp_path: Path, log: list[str]) -> None:
+    start = {"n-clusters": 3, "feddp_kmeans.n-init": 2, "server-data": "iris"}
+    root = run_app(tmp_path, data="iris", algorithm="feddp_kmeans", **start)
+    assert (root / "server" / "centroids.npz").is_file()
+    assert not list(root.rglob("cost_curve.png"))
+
+
 def test_a_bad_configuration_ends_the_run_before_anything_is_sent(
     tmp_path: Path, log: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

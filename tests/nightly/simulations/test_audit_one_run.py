@@ -223,18 +223,3 @@ def test_binomial_bound_is_tight_for_randomised_response_at_low_confidence() -> 
         confidence=0.5,
     )
     assert 0.15 <= np.mean([value > 1.0 for value in values]) <= 0.5
-
-
-def test_nothing_is_said_where_guesses_are_coins() -> None:
-    for method in OneRunMethod:
-        assert one_run_bound(Guesses(1000, 1000, 500), 1e-5, method).epsilon == 0.0
-        assert one_run_bound(Guesses(1, 1, 1), 1e-5, method).epsilon == 0.0
-        assert (
-            2.0
-            < one_run_bound(Guesses(1000, 1000, 1000), 1e-5, method).epsilon
-            < math.inf
-        )
-        few, many = (
-            one_run_bound(Guesses(n, n, n), 1e-9, method).epsilon for n in (20, 2000)
-        )
-        assert 1.0 < few < many

@@ -196,28 +196,6 @@ def test_accuracy_and_purity() -> None:
     assert metric("accuracy", points, centroids, labels=permuted) == 1.0
 
 
-def test_sample_of_the_metrics_of_pairs_only() -> None:
-    points, centroids = blobs()
-    rows = rng(5).choice(300, 100, replace=False)
-    clusters = cdist(points, centroids).argmin(axis=1)
-    which = ("silhouette", "dunn", "davies_bouldin", "nicv")
-    found = clustering_metrics(
-        points, centroids, which=which, sample_size=100, rng=rng(5)
-    )
-    assert found.silhouette == pytest.approx(
-        silhouette_score(points[rows], clusters[rows])
-    )
-    assert found.dunn == metric("dunn", points[rows], centroids)
-    assert found.davies_bouldin == metric("davies_bouldin", points, centroids)
-    assert found.nicv == metric("nicv", points, centroids)
-    # Exactly so many points need no sample, and no generator.
-    assert metric("silhouette", points, centroids, sample_size=300) == metric(
-        "silhouette", points, centroids
-    )
-    # Neither does a metric of single points.
-    assert metric("nicv", points, centroids, sample_size=100) == found.nicv
-
-
 def test_area_under() -> None:
     assert area_under([1.0, 0.5, 2.0], [2.0, 4.0, 2.0]) == 3.5
     assert area_under([1.0], [2.0]) == 0.0

@@ -21,7 +21,7 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from flwr_dpkmeans.errors import ConfigurationError, DataError
+from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.run_keys import run_keys
 from flwr_dpkmeans.options import flat_options, task_kind
 from flwr_dpkmeans.sums.trust import TRUST_MODELS, Central, register_trust
@@ -345,30 +345,6 @@ def test_a_trust_model_of_ones_own_is_chosen_as_an_algorithm_is() -> None:
         expand(["data=iris", "trust=notary"])
 
 
-def test_data_whose_files_are_missing(tmp_path: Path) -> None:
-    narrow = ["seed=0", "algorithm=lloyd", f"data_dir={tmp_path}"]
-    sweep = expand(["+experiment=fastlloyd_fig2", *narrow])
-    assert set(sweep.missing) >= {
-        "lsun",
-        "s1",
-        "yeast",
-        "adult",
-        "house",
-        "birch2",
-        "breast",
-        "mnist",
-    }
-    assert {one["data"]["name"] for one in sweep.settings} == {"iris", "wine"}
-    (tmp_path / "s1.npz").write_bytes(b"")
-    with pytest.raises(
-        DataError, match=r"yeast\.npz' does not exist: give its path with data\.path="
-    ):
-        expand(["+experiment=fastlloyd_fig2", *narrow, "data=yeast,s1"])
-    with pytest.raises(DataError, match="does not exist"):
-        expand(["data=s1,lsun", *narrow])
-    assert expand(["data=s1", *narrow]).missing == ()
-
-
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a file for each data set: nothing reads them before a run."""
@@ -525,26 +501,3 @@ def test_every_key_is_one_of_the_run_configuration(algorithm: str) -> None:
         # Each is a configuration that a run may have, for rows of the default number of
         # clients.
         require_valid(settings)
-
-
-def test_methods_with_all_rows_in_one_place_find_no_bounds() -> None:
-    settings = together("optimal", "iris", "iid")
-    with pytest.raises(
-        ConfigurationError, match="'optimal' has all rows in one place and finds none"
-    ):
-        require_valid({**settings, "data": {**settings["data"], "bounds": "private"}})
-
-
-@pytest.mark.parametrize(
-    ("group", "key", "value"),
-    [("privacy", "unit", "client"), ("trust", "name", "distributed")],
-)
-def test_methods_with_all_rows_in_one_place_refuse_what_their_report_would_not_say(
-    group: str, key: str, value: str
-) -> None:
-    settings = together("max_cover", "iris", "iid")
-    option = "unit" if group == "privacy" else "trust"
-    with pytest.raises(
-        ConfigurationError, match=f"{option} is '{value}', but 'max_cover'"
-    ):
-        require_valid(settings | {group: {**settings[group], key: value}})

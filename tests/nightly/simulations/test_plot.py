@@ -19,10 +19,8 @@ from matplotlib.text import Text
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from simulations.figures.frame import LARGEST_PNG
 from simulations.figures.kinds import KINDS, CurveSpec, ElbowSpec, FigureSpec, Scale
-from simulations.figures.looks import METHODS, looks_of
 from simulations.figures.numbers import (
     curve_numbers,
-    elbow_numbers,
     pareto_numbers,
     shares_numbers,
 )
@@ -32,7 +30,6 @@ from simulations.figures.specs import parse_specs
 from simulations.figures.table import (
     Results,
     Selection,
-    averaged_note,
     notes_of,
     select,
 )
@@ -282,15 +279,6 @@ def test_ablations_are_divided_by_their_baseline() -> None:
     assert set(found["series"]) == {"step / fold", "step / none"}
 
 
-def test_elbows_have_the_chosen_and_the_true_number() -> None:
-    found = elbow_numbers(spec("elbow", true_k=2), selection(ELBOW_ROWS)).cells
-    middle = cell(found, x=2.0)
-    assert (middle["y"], middle["chosen"], middle["true"]) == (4.0, 2, True)
-    assert middle["high"] - 4.0 == pytest.approx(T_2 * 2.0 / math.sqrt(3.0))
-    assert found["chosen"].to_list() == [0, 2, 1]
-    assert found["true"].to_list() == [False, True, False]
-
-
 SPECS: tuple[tuple[Row, list[Row]], ...] = (
     ({"kind": "curve", "panel": "data.name", "title": "Curves"}, AREA_ROWS),
     ({"kind": "auc", "baseline": "sulloyd"}, AREA_ROWS),
@@ -380,13 +368,6 @@ def test_the_caption_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> No
     )
 
 
-def test_averaging_over_more_than_seeds_is_said() -> None:
-    frame = pd.DataFrame([one | {"data.seed": one["seed"]} for one in AREA_ROWS])
-    cell_columns = ("algorithm.name", "privacy.epsilon", "data.n_features")
-    assert averaged_note(frame, cell_columns) == ["Averaged also over data.n_clusters."]
-    assert averaged_note(frame, (*cell_columns, "data.n_clusters")) == []
-
-
 def test_failed_runs_and_other_rows_are_not_used() -> None:
     rows = [
         row("fastlloyd", 1.0, 0, 1.0),
@@ -401,70 +382,6 @@ def test_failed_runs_and_other_rows_are_not_used() -> None:
         select("figure", Results(pd.DataFrame(rows[1:2])), ())
     with pytest.raises(ConfigurationError, match="did you mean 'glloyd'"):
         select("figure", Results(pd.DataFrame(rows)), (("algorithm.name", ("gloyd",)),))
-
-
-def test_methods_without_privacy_stand_beside_those_of_any_epsilon() -> None:
-    rows = [row("fastlloyd", epsilon, 0, epsilon) for epsilon in EPSILONS]
-    failed = row("fastlloyd", 0.5, 1, None, status="failed") | {"epsilon": None}
-    rows += [failed, row("lloyd", 0.5, 0, 3.0)]
-    at = (("privacy.epsilon", (1.0,)),)
-    chosen = select("figure", Results(pd.DataFrame(rows)), at)
-    assert (chosen.rows["nicv"].to_list(), chosen.n_failed) == ([1.0, 3.0], 0)
-    # Nobody asks for the epsilon that such a run happens to be stored with.
-    with pytest.raises(
-        ConfigurationError, match=r"asks for privacy\.epsilon '0\.5', which no row has"
-    ):
-        select(
-            "figure",
-            Results(pd.DataFrame([*rows[1:3], rows[-1]])),
-            (("privacy.epsilon", (0.5,)),),
-        )
-    assert select("figure", Results(pd.DataFrame(rows[-1:])), at).rows[
-        "nicv"
-    ].to_list() == [3.0]
-    # As the baseline of an ablation counts what is named alone.
-    columns = {
-        "x": "privacy.epsilon",
-        "series": ["algorithm.name"],
-        "panel": ["data.name"],
-    }
-    found = ablation_numbers(
-        spec("ablation", **columns, baseline={"privacy.epsilon": 1.0}), selection(rows)
-    )
-    assert cell(found.cells, series="fastlloyd", x=2.0)["y"] == pytest.approx(2.0)
-
-
-def test_a_series_looks_the_same_in_all_figures() -> None:
-    everything = looks_of(
-        ("algorithm.name",),
-        pd.DataFrame({"algorithm.name": ["mine", *list(METHODS)[::-1]]}),
-    )
-    assert list(everything) == [*METHODS, "mine"]
-    assert looks_of(
-        ("algorithm.name",), pd.DataFrame({"algorithm.name": ["sulloyd"]})
-    ) == {"sulloyd": everything["sulloyd"]}
-    varied = pd.DataFrame(
-        {
-            "algorithm.name": ["sulloyd", "sulloyd", "fastlloyd"],
-            "variant": ["b", None, None],
-        }
-    )
-    found = looks_of(("algorithm.name", "variant"), varied)
-    assert [look.label for look in found.values()] == [
-        "FastLloyd",
-        "SuLloyd",
-        "SuLloyd, b",
-    ]
-    assert found["sulloyd / null"] == METHODS["sulloyd"]
-    assert found["sulloyd / b"].colour == METHODS["sulloyd"].colour
-    assert found["sulloyd / b"].marker not in {look.marker for look in METHODS.values()}
-    drawn = [(look.colour, look.marker, look.dashes) for look in METHODS.values()]
-    assert len(set(drawn)) == len(drawn)
-    many = looks_of(("n_clients",), pd.DataFrame({"n_clients": range(100)}))
-    assert (
-        len({(look.colour, look.marker, look.dashes) for look in many.values()}) == 100
-    )
-    assert list(many)[:3] == ["0", "1", "2"]
 
 
 def test_specifications_are_read_from_an_experiment() -> None:

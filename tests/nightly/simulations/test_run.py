@@ -15,17 +15,13 @@ import pytest
 
 pytest.importorskip("hydra")
 
-from support.flat import flat_estimator
 
 from flwr_dpkmeans.data.bundled import load_bundled
 from flwr_dpkmeans.data.mixture import MIXTURE_BOUNDS
-from flwr_dpkmeans.data.points import Bounds
-from flwr_dpkmeans.errors import ConfigurationError
 from simulations.experiments.datasets import load_data_set
 from simulations.experiments.engines import run_settings
 from simulations.experiments.expansion import expand
 from simulations.experiments.federation import (
-    bounds_of,
     reference_box,
     server_points_of,
     split,
@@ -205,54 +201,6 @@ def test_server_points_come_with_the_algorithms_that_need_them(
         assert not np.array_equal(again, points)
 
 
-def test_server_points_may_come_from_a_file(tmp_path: Path) -> None:
-    points = load_bundled("iris").points[::5]
-    path = tmp_path / "of the server.npy"
-    np.save(path, points)
-    overrides = ["algorithm=feddp_kmeans", "data=iris", "engine=direct"]
-    settings = settings_of(*overrides, f"data.server='{path}'")
-    data = load_data_set(settings)
-    assert np.array_equal(server_points_of(settings, data), points)  # type: ignore[arg-type]
-    assert run_job(settings)["status"] == "done"
-    without = settings_of(*overrides)
-    with pytest.raises(
-        ConfigurationError,
-        match="'feddp_kmeans' starts from the server's own points, but there are",
-    ):
-        run_settings(without)
-
-
-def test_files_of_bounds_and_server_points_are_matched_by_name(tmp_path: Path) -> None:
-    files = {
-        name: tmp_path / f"{name}.csv" for name in ("rows", "server", "bounds", "array")
-    }
-    files["rows"].write_text(
-        "a,b\n" + "".join(f"{i % 5},{i * 100}\n" for i in range(60))
-    )
-    files["server"].write_text("b,a\n100,1\n2000,4\n")
-    files["bounds"].write_text("feature,lower,upper\nb,0,6000\na,0,5\n")
-    files["array"].write_text("1,2\n3,4\n")
-    overrides = [
-        "algorithm=proxy_lloyd",
-        "data=file",
-        "data.n_clusters=2",
-        f"data.bounds='{files['bounds']}'",
-    ]
-    settings = settings_of(
-        *overrides, f"data.path='{files['rows']}'", f"data.server='{files['server']}'"
-    )
-    data = load_data_set(settings)
-    assert data.server_points is not None
-    assert data.server_points.tolist() == [[1.0, 100.0], [4.0, 2000.0]]
-    assert bounds_of(settings, data, None) == Bounds((0.0, 0.0), (5.0, 6000.0))
-    unnamed = settings_of(*overrides, f"data.path='{files['array']}'")
-    with pytest.raises(
-        ConfigurationError,
-        match="whose rows have the names of columns, but the data have none",
-    ):
-        bounds_of(unnamed, load_data_set(unnamed), None)
-
-
 def test_rows_may_come_from_a_file_with_a_column_of_labels(tmp_path: Path) -> None:
     table = load_bundled("iris")
     lines = [
@@ -287,46 +235,6 @@ def test_held_out_points_are_no_clients_rows() -> None:
     together = np.concatenate([data.points, data.server_points[:15]])
     assert np.array_equal(np.sort(together, axis=0), np.sort(every, axis=0))
     assert sorted(np.concatenate(split(settings, data)).tolist()) == list(range(135))
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "more"),
-    [("fastlloyd", {"alpha": 0.8, "schedule": "step"}), ("proxy_lloyd", {})],
-)
-def test_both_engines_and_the_estimator_find_the_same(
-    algorithm: str, more: dict[str, Any]
-) -> None:
-    common = (
-        "data=iris",
-        f"algorithm={algorithm}",
-        "seed=5",
-        "n_clients=3",
-        "privacy.epsilon=2",
-    )
-    inprocess = settings_of(*common)
-    direct = settings_of(*common, "engine=direct")
-    unmasked = settings_of(*common, "engine=direct", "engine.masking=false")
-    (first, data), (second, _), (third, _) = (
-        run_settings(one) for one in (inprocess, direct, unmasked)
-    )
-    assert np.array_equal(first.centers, second.centers)
-    assert np.array_equal(first.centers, third.centers)
-    assert first.privacy.epsilon == second.privacy.epsilon == third.privacy.epsilon
-    bounds = data.bounds
-    assert bounds is not None
-    model = flat_estimator(
-        algorithm=algorithm,
-        n_clusters=3,
-        epsilon=2.0,
-        noise="seeded",
-        random_state=5,
-        bounds=(bounds.lower, bounds.upper),
-        n_examples=150,
-        **more,
-    )
-    model.fit([data.points[rows] for rows in split(inprocess, data)])
-    assert np.array_equal(model.cluster_centers_, first.centers)
-    assert model.privacy_.epsilon == first.privacy.epsilon
 
 
 def test_metrics_measure_the_centroids_that_were_released_also_beyond_the_bounds() -> (

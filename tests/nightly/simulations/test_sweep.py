@@ -4,28 +4,23 @@ processes.
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 
 pytest.importorskip("hydra")
 
-from flwr_dpkmeans.data.bundled import load_bundled
-from flwr_dpkmeans.errors import DataError, PrivacyWarning
 from simulations.experiments.code_version import code_version
 from simulations.experiments.configuration import (
     NOT_PRIVATE,
@@ -34,10 +29,9 @@ from simulations.experiments.configuration import (
     job_key,
 )
 from simulations.experiments.expansion import Sweep, expand
-from simulations.experiments.job import rehearsed_row, run_job
+from simulations.experiments.job import run_job
 from simulations.experiments.sweep import run_sweep
 from simulations.experiments.table import JOURNAL_FILE, TABLE_FILE, Journal, read_table
-from simulations.experiments.workers import run_jobs
 from simulations.run import main
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -363,106 +357,3 @@ def test_the_key_of_a_run_changes_with_its_files(
             _fingerprint.cache_clear()
             keys.append(job_key(settings))
         assert keys[0] == keys[2] != keys[1]
-
-
-def test_a_file_of_ones_own_and_its_runs(tmp_path: Path) -> None:
-    path = tmp_path / "it's mine.npy"
-    np.save(path, load_bundled("iris").points[:60])
-    given = [
-        "data=file",
-        f'data.path="{path}"',
-        "data.bounds=range",
-        "data.n_clusters=2,3",
-        "engine=direct",
-    ]
-    assert (
-        main(["-m", *given, "seed=0,1", "workers=0", f"output={tmp_path / 'out'}"]) == 0
-    )
-    frame, _, _ = read_table(tmp_path / "out")
-    assert (set(frame["data.name"]), set(frame["n_rows"]), len(frame)) == (
-        {str(path)},
-        {60},
-        4,
-    )
-    path.unlink()
-    with pytest.raises(DataError, match="does not exist"):
-        expand(given)
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        "papers.proxy.ablation",
-        "papers.fastlloyd.utility",
-        "papers.feddp.utility",
-        "papers.proxy.utility",
-        "rivals.__main__",
-    ],
-)
-def test_no_workers_is_this_process_in_every_command(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    main = importlib.import_module(f"simulations.{command}").main
-    with pytest.raises(SystemExit):
-        main(["--workers=-1"])
-    assert (
-        "workers is -1, but it must be an integer of at least 0"
-        in capsys.readouterr().err
-    )
-    with pytest.raises(SystemExit) as left:
-        main(["--workers=0", "--help"])
-    assert left.value.code == 0
-    assert "0: this one" in " ".join(capsys.readouterr().out.split())
-
-
-@pytest.mark.parametrize(
-    "more",
-    [
-        (),
-        ("evaluation=exact", "metrics=[purity,nicv_optimum]"),
-        ("data.n_clusters=auto", "algorithm.max_clusters=2", "trust=distributed"),
-    ],
-)
-def test_a_rehearsed_row_has_the_columns_of_a_real_one(more: tuple[str, ...]) -> None:
-    (settings,) = expand(
-        [
-            "data=iris",
-            "engine=direct",
-            "algorithm=proxy_lloyd",
-            "privacy.epsilon=9",
-            *more,
-        ]
-    ).settings
-    rehearsed, real = rehearsed_row(settings), run_job(settings)
-    assert real["status"] == "done"
-    # A sweep adds the hash of its code; how many classes there are, the data say.
-    assert set(real) | {"code"} | {
-        name for name in rehearsed if name.startswith("evaluation_")
-    } == set(rehearsed)
-    assert (rehearsed["cost_curve"] is None) == (real["cost_curve"] is None)
-
-
-def warning_job(number: int) -> int:
-    warnings.warn(
-        f"Noise of {number}.5 rows is too much.", PrivacyWarning, stacklevel=1
-    )
-    warnings.warn("Masks are off.", PrivacyWarning, stacklevel=1)
-    return number
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_hundreds_of_fits_warn_once_of_each_thing(
-    workers: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run_jobs(
-        warning_job, range(40), workers=workers, chunk=10, description="fits"
-    ) == [*range(40)]
-    lines = [
-        line.strip()
-        for line in capsys.readouterr().err.splitlines()
-        if "Warning" in line
-    ]
-    assert lines == [
-        "PrivacyWarning: Noise of 0.5 rows is too much.",
-        "PrivacyWarning: Masks are off.",
-    ]
