@@ -198,7 +198,10 @@ def _about_rows(rows: Array, described: Mapping[str, Any]) -> str:
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(
+    arguments: Sequence[str] | None = None,
+    known: Mapping[str, Mapping[str, Any]] | None = None,
+) -> int:
     """Prepare what can be, and say what is missing."""
     parser = argparse.ArgumentParser(
         prog="python -m simulations.sources.paper_sets",
@@ -215,9 +218,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     wrong = False
-    for name in known_sets():
+    for name in known_sets() if known is None else known:
         try:
-            print(f"{name}: {prepare(name, options.raw, options.data_dir)}")
+            print(f"{name}: {prepare(name, options.raw, options.data_dir, known)}")
         except DataError as error:
             wrong = True
             print(f"{name}: {error}", file=sys.stderr)

@@ -23,6 +23,7 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 from support.cases import OF_PARTIES, pairs
 from support.flat import flat_estimator
+from support.grid_values import GRID, on_grid
 from support.protocol_federation import all_bytes, make_federation
 
 from flwr_dpkmeans import FederatedKMeans
@@ -70,7 +71,6 @@ from flwr_dpkmeans.sums.statement import build_report
 from simulations.sources.mixture import GaussianMixture, draw_gaussian_mixture
 
 Floats = NDArray[np.float64]
-GRID = 2.0**16
 UNITS = ("record", "client")
 FACTS = ServerFacts(30, (0.0, 0.25, -0.5), 1.0, 0.5, 1.5, 1.2, 1.3)
 
@@ -95,10 +95,6 @@ def plan_of(facts: ServerFacts = FACTS, **values: Any) -> Plan:
         n_features=n_features,
         server=facts,
     )
-
-
-def on_grid(values: Any) -> Floats:
-    return np.rint(np.asarray(values, dtype=np.float64) * GRID) / GRID + 0.0
 
 
 def blocks_of(plan: Plan) -> list[list[Block]]:

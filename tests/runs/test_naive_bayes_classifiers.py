@@ -10,7 +10,6 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-import joblib
 import numpy as np
 import pandas as pd
 import pytest
@@ -23,6 +22,7 @@ from sklearn.model_selection import (
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
+from support.stored import joblib_file
 
 from flwr_dpkmeans import DPNaiveBayes, FederatedNaiveBayes, Schema, federate
 from flwr_dpkmeans.errors import ConfigurationError, DataError
@@ -206,11 +206,6 @@ def skops_bytes(model: Any, folder: Path) -> Any:
     names = skops.get_untrusted_types(data=stored)
     assert [name for name in names if not name.startswith("flwr_dpkmeans.")] == []
     return skops.loads(stored, trusted=names)
-
-
-def joblib_file(model: Any, folder: Path) -> Any:
-    joblib.dump(model, folder / "model.joblib")
-    return joblib.load(folder / "model.joblib")
 
 
 WAYS = {

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from support.grid_values import GRID, on_grid
 
 from flwr_dpkmeans.algorithms.states.cluster_states import cluster_state
 from flwr_dpkmeans.errors import DPKMeansError, ProtocolError
@@ -36,7 +37,6 @@ from flwr_dpkmeans.sums.round import PrivateSum, State
 
 Floats = NDArray[np.float64]
 Steps = NDArray[np.int64]
-GRID = 2.0**16
 STEP = 1.0 / GRID
 UNITS = ("record", "client")
 KINDS = ("gaussian", "paper")
@@ -44,10 +44,6 @@ WIDE = 50.0
 """A radius that reaches beyond every corner of the box, seen from every centre."""
 
 quick = settings(max_examples=30)
-
-
-def on_grid(values: Any) -> Floats:
-    return np.rint(np.asarray(values, dtype=np.float64) * GRID) / GRID + 0.0
 
 
 def facts_of(

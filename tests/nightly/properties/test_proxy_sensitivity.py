@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from support.grid_values import GRID, on_grid
 
 from flwr_dpkmeans.algorithms.states.cluster_states import (
     PROJECTED_CENTERS,
@@ -56,7 +57,6 @@ PROXIES, PROXY_RADIUS, RADIUS = "proxies", "proxy_radius", "radius"
 
 Floats = NDArray[np.float64]
 Steps = NDArray[np.int64]
-GRID = 2.0**16
 STEP = 1.0 / GRID
 RADII = (-3.0, 0.0, 2.0**-17, 2.0**-12, 0.1234567, 1e300)
 """Radii, and spreads, that a hostile server may name."""
@@ -75,11 +75,6 @@ PLANS = [
     (100, 3, 50_000),
     (3, 5, 20),
 ]
-
-
-def on_grid(values: Any) -> Floats:
-    found: Floats = np.rint(np.asarray(values, dtype=np.float64) * GRID) / GRID + 0.0
-    return found
 
 
 @cache

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
+from support.configuration_files import text_of
 
 pytest.importorskip("hydra")
 from omegaconf import OmegaConf
@@ -61,14 +60,6 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     pq.write_table(pa.table(table), folder / "stack_overflow.parquet")
     return folder
-
-
-@cache
-def text_of(group: str, option: str) -> str:
-    """A file of the configuration as JSON, which is read faster than YAML."""
-    return json.dumps(
-        yaml.safe_load((CONFIGURATION / group / f"{option}.yaml").read_text())
-    )
 
 
 def read(group: str, option: str) -> dict[str, Any]:

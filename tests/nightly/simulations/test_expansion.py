@@ -8,12 +8,12 @@ import itertools
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from support.configuration_files import text_of
 
 pytest.importorskip("hydra")
 from hydra import compose, initialize_config_dir
@@ -354,14 +354,6 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if given != "???":
             (folder / Path(given).name).write_bytes(b"")
     return folder
-
-
-@cache
-def text_of(group: str, option: str) -> str:
-    """A file of the configuration as JSON, which is read faster than YAML."""
-    return json.dumps(
-        yaml.safe_load((CONFIGURATION / group / f"{option}.yaml").read_text())
-    )
 
 
 def experiment_of(name: str) -> dict[str, Any]:

@@ -91,4 +91,4 @@ def test_a_set_is_prepared_once_its_file_is_there(
         DataError, match=r"shape \(5, 2\), but the paper's have \(6, 2\)"
     ):
         prepare("b", raw, folder, known)
-    assert main([str(raw), "--data-dir", str(folder)]) == 1
+    assert main([str(raw), "--data-dir", str(folder)], known) == 1
