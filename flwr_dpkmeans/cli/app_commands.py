@@ -1,5 +1,6 @@
-"""Commands beside a run: a table is labelled by a model, and the keys of `flwr run` are
-listed.
+"""Commands beside a run.
+
+A table is labelled by a model, and the keys of `flwr run` are listed.
 """
 
 from __future__ import annotations
@@ -163,8 +164,9 @@ class _Labelled:
         labelled: pd.DataFrame,
         records: NDArray[np.int64],
     ) -> pd.DataFrame:
-        """A line without label for each record that is no row, so that lines and
-        records agree.
+        """A line without label for each record that is no row.
+
+        So that lines and records agree.
         """
         end = int(records[-1]) + 1 if len(records) else self.n_rows
         return labelled.set_axis(records, axis=0).reindex(range(self.n_rows, end))

@@ -1,5 +1,6 @@
-"""``python -m flwr_dpkmeans plan``: what to expect of a run, before any data are
-touched.
+"""``python -m flwr_dpkmeans plan``.
+
+What to expect of a run, before any data are touched.
 """
 
 from __future__ import annotations
@@ -129,8 +130,9 @@ def _begun(done: int, total: int) -> None:
 
 
 def _read_shape(options: PlanOptions, like: str) -> dict[str, int]:
-    """Take names and kinds of a table's columns, and how many rows it has only where
-    that is said to be public.
+    """Take names and kinds of a table's columns.
+
+    And how many rows it has only where that is said to be public.
     """
     table, schema = open_table(like), schema_of(options.bounds)
     names = _named_columns(options.bounds, schema)

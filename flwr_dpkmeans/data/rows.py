@@ -24,8 +24,9 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """A table, (n, d), or a column, (n,), of which slices are arrays, made when they
-    are asked for.
+    """A table, (n, d), or a column, (n,).
+
+    Of which slices are arrays, made when they are asked for.
 
     Examples
     --------
@@ -45,8 +46,9 @@ class Rows:
         return self.shape[0]
 
     def __getitem__(self, rows: Any) -> Any:
-        """An array of a slice, or `Rows` of some columns, as ``rows[:, places]``, or of
-        the rows of an ascending index: an array if they are few.
+        """An array of a slice, or `Rows` of some columns, as ``rows[:, places]``.
+
+        Or of the rows of an ascending index: an array if they are few.
         """
         if isinstance(rows, slice):
             start, stop, _ = rows.indices(len(self))

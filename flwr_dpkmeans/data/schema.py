@@ -26,12 +26,7 @@ from flwr_dpkmeans.data.columns.column import Column
 from flwr_dpkmeans.data.columns.column_kind import Kind, Transform
 from flwr_dpkmeans.data.columns.dates import days_of, iso_date
 from flwr_dpkmeans.data.columns.in_units import decoded
-from flwr_dpkmeans.data.columns.seen import (
-    MOST_OUTSIDE,
-    Seen,
-    Spread,
-    added,
-)
+from flwr_dpkmeans.data.columns.seen import MOST_OUTSIDE, Seen, Spread, added
 from flwr_dpkmeans.data.columns.stated import Stated
 from flwr_dpkmeans.data.columns.treatment import Missing, Outside
 from flwr_dpkmeans.data.files.dialect import UNSTATED, Dialect

@@ -7,7 +7,7 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +54,7 @@ class Store:
         if self.folder is None or not self.keeps:
             return None
         files = set(self.folder.glob("*.rows"))
-        of_this_name = [path for path in files if path.match(f"{self.name}-*-*.rows")]
+        of_this_name = list(self.folder.glob(f"{self.name}-*-*.rows"))
         for other in files.difference(of_this_name):
             with suppress(OSError):  # another process may have been faster
                 if time.time() - other.stat().st_mtime > _UNUSED_SECONDS:
@@ -100,23 +100,13 @@ class Store:
         in_memory: list[Array] = []
         n_bytes = 0
         n_rows = 0
-        width = None
         file = None
         keeps = self.keeps
-        progress = _Progress(what)
         try:
-            for block in blocks:
-                if width is None:
-                    width = block.shape[1]
-                if block.shape[1] != width:
-                    raise DataError(
-                        f"{what} was replaced as it was read, {width} columns by"
-                        f" {block.shape[1]}: retry."
-                    )
+            for block in _of_one_width(blocks, what):
                 in_memory.append(block)
                 n_bytes += block.nbytes
                 n_rows += len(block)
-                progress.log(n_rows)
                 if keeps and n_bytes > limits().table_bytes:
                     if file is None:
                         file = self._tried(what)
@@ -137,12 +127,13 @@ class Store:
                 f"rows beyond memory cannot be kept in {self._place(error)}: {mend}."
             ) from None
         path = None
+        width = block.shape[1]
         if self.folder and self.name:
             path = self.folder / f"{self.name}-{n_rows}-{width}.rows"
             # Another process was faster, or files here have no second name.
             with suppress(OSError):
                 os.link(file.name, path)
-        return _mapped(file, block.shape[1], path)
+        return _mapped(file, width, path)
 
     def _tried(self, what: str) -> IO[bytes] | None:
         """The file, or None where there can be none.
@@ -198,27 +189,29 @@ def _is_private(facts: os.stat_result) -> bool:
     return facts.st_uid == os.geteuid() and not facts.st_mode & 0o077
 
 
-class _Progress:
-    """Says in this party's own log how fast a long table is read."""
+def _of_one_width(blocks: Iterable[Array], what: str) -> Iterator[Array]:
+    """Blocks of a table, whose width does not change.
 
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._started = time.monotonic()
-        self._last_line = self._started
-
-    def log(self, n_rows: int) -> None:
-        """Write a line if the last one is some time ago."""
+    This party's own log says, from time to time, how fast a long one is read.
+    """
+    started = last_line = time.monotonic()
+    n_rows = 0
+    width = None
+    for block in blocks:
+        if width is None:
+            width = block.shape[1]
+        if block.shape[1] != width:
+            raise DataError(
+                f"{what} was replaced as it was read, {width} columns by"
+                f" {block.shape[1]}: retry."
+            )
+        n_rows += len(block)
         now = time.monotonic()
-        if now <= self._last_line + _SECONDS_BETWEEN_LINES:
-            return
-        self._last_line = now
-        per_second = n_rows / (now - self._started)
-        _logger.info(
-            "%s: %d rows read, %.3g a second",
-            self._what,
-            n_rows,
-            per_second,
-        )
+        if now > last_line + _SECONDS_BETWEEN_LINES:
+            last_line = now
+            per_second = n_rows / (now - started)
+            _logger.info("%s: %d rows read, %.3g a second", what, n_rows, per_second)
+        yield block
 
 
 def _mapped(
@@ -228,20 +221,12 @@ def _mapped(
 ) -> Rows:
     def read(rows: slice) -> Array:
         # Mapped anew, so that it leaves memory with the block.
-        shape, offset = (rows.stop - rows.start, width), 8 * width * rows.start
-        return (
-            np.asarray(
-                np.memmap(
-                    file,
-                    np.float64,
-                    "r",
-                    offset,
-                    shape,
-                )
-            )
-            if shape[0]
-            else np.empty(shape)
-        )
+        n_rows = rows.stop - rows.start
+        shape = (n_rows, width)
+        if not n_rows:
+            return np.empty(shape)
+        offset = 8 * width * rows.start
+        return np.asarray(np.memmap(file, np.float64, "r", offset, shape))
 
     def forget() -> None:
         if path is not None:

@@ -12,11 +12,7 @@ noised sums, the same with any row and without it.
 from __future__ import annotations
 
 import logging
-from collections.abc import (
-    Collection,
-    Iterator,
-    Sequence,
-)
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -296,8 +292,9 @@ def require_rows(opened: OpenTable) -> None:
 
 
 def say_doubts(opened: OpenTable) -> None:
-    """Log, on this machine only, what the owner of a table should know of how it was
-    read.
+    """Log what the owner of a table should know of how it was read.
+
+    On this machine only.
     """
     for doubt in opened.reading.doubts():
         say_once(doubt.level, doubt.sentence)

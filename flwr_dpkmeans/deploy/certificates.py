@@ -1,5 +1,6 @@
-"""Keys and certificates for TLS and for authenticated SuperNodes, in files that nothing
-overwrites.
+"""Keys and certificates for TLS and for authenticated SuperNodes.
+
+In files that nothing overwrites.
 """
 
 from __future__ import annotations
@@ -45,8 +46,9 @@ def write_certificates(
     days: int,
     skew: datetime.timedelta = _CLOCK_SKEW,
 ) -> None:
-    """Write ``ca.crt``, and the SuperLink's ``server.pem`` and ``server.key``, for
-    hosts by name or IP address.
+    """Write ``ca.crt``, and the SuperLink's ``server.pem`` and ``server.key``.
+
+    For hosts by name or IP address.
 
     They hold from `skew` ago, so that clocks need not agree.
 

@@ -54,8 +54,9 @@ class Answer:
 
 
 def ask(options: NodeOptions, clock: Callable[[], float] = time.time) -> Answer:
-    """Ask for what a SuperLink refuses even to nodes that it knows, so that nothing
-    changes there.
+    """Ask for what a SuperLink refuses even to nodes that it knows.
+
+    So that nothing changes there.
 
     An `UnansweredError` if nobody is there yet, a ConfigurationError if it is not the
     one that the node knows.

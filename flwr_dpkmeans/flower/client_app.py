@@ -1,5 +1,6 @@
-"""A client in Flower: what a node says for itself, the secure-aggregation mod, and
-ready-made ClientApps.
+"""A client in Flower: what a node says for itself, the secure-aggregation mod.
+
+And ready-made ClientApps.
 
 Settings, folders, the log, and whether it is simulated a node reads from its own part
 of Flower's context.

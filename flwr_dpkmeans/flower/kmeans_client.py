@@ -49,8 +49,9 @@ DESCRIBE, STATISTIC = "describe", "statistic"
 
 
 class KMeansClient(NumPyClient):
-    """A `flwr.client.NumPyClient` whose ``fit`` returns the plan's clipped statistic of
-    the own points.
+    """A `flwr.client.NumPyClient` whose ``fit`` returns a clipped statistic.
+
+    It is the plan's, of the own points.
 
     The statistic is exact: put `secure_aggregation_mod` around this client, or it
     leaves the machine unprotected.
@@ -261,8 +262,9 @@ class KMeansClient(NumPyClient):
         parameters: list[Array],
         config: dict[str, Scalar],
     ) -> tuple[float, int, dict[str, Scalar]]:
-        """Take the result: keep it on this object and write it into ``output_dir``, if
-        there is one.
+        """Take the result: keep it on this object and write it into ``output_dir``.
+
+        If there is one.
 
         `parameters` are as in `fit`; `config` has ``plan`` (bytes), ``report`` (JSON),
         ``n_clients`` (int), in the last sum, and ``spent``, what the ledger says.
@@ -275,7 +277,7 @@ class KMeansClient(NumPyClient):
         from flwr_dpkmeans.algorithms.server.box_units import in_callers_units
         from flwr_dpkmeans.data.doubts.doubt import sentences_about
         from flwr_dpkmeans.data.doubts.doubtful_columns import doubts_about_own_table
-        from flwr_dpkmeans.flower.client.written_result import write_result
+        from flwr_dpkmeans.flower.client.written_result import Columns, write_result
         from flwr_dpkmeans.results.aside import can_run_aside
 
         plan = plan_of(config)
@@ -318,8 +320,7 @@ class KMeansClient(NumPyClient):
                 plan,
                 state,
                 report,
-                names,
-                self.schema,
+                Columns(names, self.schema),
                 self.profile,
                 aside=can_run_aside(),
                 evaluation=self.evaluation_,
@@ -346,7 +347,7 @@ class KMeansClient(NumPyClient):
         )
 
     def profile(self, model: Model) -> pd.DataFrame | None:
-        """This client's own rows by cluster.
+        """Rows of this client by cluster.
 
         Whatever is wrong with the table decides nothing else.
         """

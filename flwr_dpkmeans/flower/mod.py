@@ -31,7 +31,7 @@ from flwr_dpkmeans.log import Place, event, placed, printable, where_raised
 from flwr_dpkmeans.node.guard import NodeGuard
 from flwr_dpkmeans.node.node_log import log_failure
 from flwr_dpkmeans.node.node_log import logger as node_logger
-from flwr_dpkmeans.node.settings import NodeSettings
+from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.sums.client import Client
 from flwr_dpkmeans.sums.wire import (
@@ -126,8 +126,9 @@ class SecureAggregation:
         context: Context,
         wrapped: Callable[[NodeGuard], Wrapped],
     ) -> Message:
-        """Answer a message, with what computes statistics, which it may log with the
-        node's guard.
+        """Answer a message, with what computes statistics.
+
+        It may log with the node's guard.
         """
         with placed(Place(run=context.run_id, node=context.node_id)):
             return Message(

@@ -161,6 +161,7 @@ class ClusterClient(KMeansClient):
         )
 
     def outside(self, config: dict[str, Scalar]) -> Array:
+        """How many rows of all parts there are, and lie outside the plan's box."""
         try:
             return self.summed(partial(KMeansClient.outside, config=config))
         except DataError as error:
@@ -169,6 +170,7 @@ class ClusterClient(KMeansClient):
             return np.zeros(1 + self.points.shape[1])
 
     def profile(self, model: Model) -> None:
+        """Nothing, with a line in the log."""
         logger.info("no local profile is written of rows on a cluster")
 
     def count(self) -> int:
@@ -386,8 +388,9 @@ def _of_block(
     work: Callable[[KMeansClient], Array],
     version: str,
 ) -> _BlockSum:
-    """On a worker: the number of rows and what a client of them finds, or why there is
-    nothing, without a cell.
+    """On a worker: the number of rows and what a client of them finds.
+
+    Or why there is nothing, without a cell.
     """
     vector, failed = np.zeros(0), ""
     if version != __version__:

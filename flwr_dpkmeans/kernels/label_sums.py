@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from flwr_dpkmeans.kernels import compiled
 from flwr_dpkmeans.kernels.grid import FloatArray, LabelArray
 from flwr_dpkmeans.kernels.vectors import as_floats
 
@@ -25,14 +26,32 @@ def add_by_label(
     labels: LabelArray,
 ) -> None:
     """Add points (n, d) to the rows of `sums` with their labels, in place."""
+    outcome = compiled.label_sums(points, labels, len(sums))
+    if outcome is not None:
+        sums += outcome[0]
+        return
     if points.shape[1] < _WIDE:
-        sums += sum_by_label(points, labels, len(sums))
+        sums += _sum_by_numpy(points, labels, len(sums))
         return
     # A block has few of such rows: a table of their sums alone would be as large as all
     # sums, for each block.
     pairs = zip(labels.tolist(), points, strict=True)
     for label, row in pairs:
         sums[label] += row
+
+
+def sums_and_counts(
+    points: FloatArray,
+    labels: LabelArray,
+    n_labels: int,
+) -> tuple[FloatArray, FloatArray]:
+    """Sum (n_labels, d) and count (n_labels,) the points with each label."""
+    outcome = compiled.label_sums(points, labels, n_labels)
+    if outcome is not None:
+        return outcome
+    sums = _sum_by_numpy(points, labels, n_labels)
+    counts = np.bincount(labels, minlength=n_labels)
+    return sums, as_floats(counts)
 
 
 def sum_by_label(
@@ -44,6 +63,17 @@ def sum_by_label(
 
     Exact on the grid, so that their order does not matter.
     """
+    outcome = compiled.label_sums(points, labels, n_rows)
+    if outcome is not None:
+        return outcome[0]
+    return _sum_by_numpy(points, labels, n_rows)
+
+
+def _sum_by_numpy(
+    points: FloatArray,
+    labels: LabelArray,
+    n_rows: int,
+) -> FloatArray:
     n_points, n_features = points.shape
     if n_rows == 1:
         ones = np.ones((1, n_points))

@@ -83,7 +83,7 @@ def locked(path: Path, *, exclusive: bool) -> Iterator[int]:
         descriptor = os.open(path, flags | BINARY, 0o600)
         try:
             lock(descriptor, exclusive=exclusive)
-            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+            if os.path.samestat(os.fstat(descriptor), path.stat()):
                 yield descriptor
                 return
         finally:

@@ -20,8 +20,8 @@ from flwr_dpkmeans.node.ledger import Past, unfinished
 from flwr_dpkmeans.node.ledger_entries import RESULT_TAKEN, SHARES_GIVEN, LedgerEntry
 from flwr_dpkmeans.node.limits import has_bounds_by_name
 from flwr_dpkmeans.node.node_log import json_number, logger
+from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.proposal import Proposal
-from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.privacy.provenance import utc_now
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.privacy.sentences import report_sentence
@@ -190,8 +190,9 @@ class NodeGuard(Guard):
         )
 
     def _n_plans_today(self, digest: bytes) -> int:
-        """Note that a plan is looked at, and return how many others were whose runs
-        released nothing.
+        """Note that a plan is looked at.
+
+        And return how many others were whose runs released nothing.
         """
         most = self.settings.policy.plans_per_day
         if most is None:

@@ -28,9 +28,6 @@ RESULT_TAKEN = 2 * SHARES_GIVEN
 round; it costs nothing.
 """
 
-LARGEST_EXPONENT = 700.0
-"""Of what float64 holds."""
-
 _CALL = "correct the call that charges the ledger"
 
 

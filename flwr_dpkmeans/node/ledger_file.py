@@ -1,6 +1,6 @@
 """A ledger's file and the head file beside it, which counts its entries.
 
-``ledger.md`` says what the two files hold and withstand. Both are
+``policy.md`` says what the two files hold and withstand. Both are
 only ever appended to, only their complete lines count, and whoever reads or writes
 either holds the lock of the first one. Messages about them name their paths: they are
 for the person at this machine.

@@ -1,5 +1,6 @@
-"""What a client allows: its own limits, held against the server's public plan before
-anything leaves.
+"""What a client allows.
+
+Its own limits, held against the server's public plan before anything leaves.
 
 A policy is read from the client's own disk, never from the server. It is permissive by
 default, so that a simulation (including the non-private baseline) runs without one. A
@@ -22,12 +23,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from flwr_dpkmeans.errors import (
-    BudgetError,
-    ConfigurationError,
-    RefusalError,
-    nearest,
-)
+from flwr_dpkmeans.errors import BudgetError, ConfigurationError, RefusalError, nearest
 from flwr_dpkmeans.node.ledger import Past
 from flwr_dpkmeans.node.limit_values import (
     read_bounds,
@@ -391,7 +387,7 @@ def read_toml(path: str | Path, name: str) -> dict[str, object]:
     One that cannot be read is a ConfigurationError that calls it `name`.
     """
     try:
-        with open(path, "rb") as file:
+        with Path(path).open("rb") as file:
             return tomllib.load(file)
     except OSError as error:
         raise ConfigurationError(

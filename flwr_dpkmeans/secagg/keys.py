@@ -73,7 +73,8 @@ def derive_key(secret: bytes, purpose: str, *context: Part) -> bytes:
     secret : bytes
         What only those that may have the key share.
     purpose : str
-        What the key is used for; `protocol.md` has a table of all purposes.
+        What the key is used for; `client.md` and, for recovered sums, `protocol.md`
+        list all purposes.
     *context : bytes, str or int
         What both sides must agree on, or else they come to different keys.
     """

@@ -21,11 +21,7 @@ from flwr_dpkmeans.errors import LocalMisuseError, ProtocolError
 from flwr_dpkmeans.secagg import blinding, ciphers, keys, messages
 from flwr_dpkmeans.secagg.blinding import Keys
 from flwr_dpkmeans.secagg.ciphers import AttemptId
-from flwr_dpkmeans.secagg.ring import (
-    AggregateVector,
-    FixedPointVector,
-    Ring,
-)
+from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector, Ring
 from flwr_dpkmeans.secagg.roster import Roster, transcript_of
 
 _State = TypeVar("_State")

@@ -6,21 +6,13 @@ import math
 from dataclasses import replace
 from functools import lru_cache
 
-from flwr_dpkmeans.errors import (
-    PlanError,
-)
+from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.privacy import release
 from flwr_dpkmeans.privacy.closeness import SAME, joint_closeness
-from flwr_dpkmeans.privacy.release import (
-    Block,
-    Event,
-    round_events,
-)
+from flwr_dpkmeans.privacy.release import Block, Event, round_events
 from flwr_dpkmeans.sums.plan import FIRST_TASK_ROUND, Plan
 from flwr_dpkmeans.sums.plan_points import PublicPoints
-from flwr_dpkmeans.sums.price import (
-    closing_multiplier,
-)
+from flwr_dpkmeans.sums.price import closing_multiplier
 from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import EvaluationKind

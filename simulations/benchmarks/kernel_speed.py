@@ -24,6 +24,7 @@ import numpy.typing as npt
 from rich.table import Table
 
 from flwr_dpkmeans import FederatedKMeans
+from flwr_dpkmeans.baselines.cover_points import Draws
 from flwr_dpkmeans.baselines.max_cover import max_cover
 from flwr_dpkmeans.kernels.assignment import nearest_labels
 from flwr_dpkmeans.kernels.grid import round_to_grid
@@ -107,7 +108,7 @@ def noise_table(repeats: int) -> Table:
     def cover() -> object:
         seeds = np.random.default_rng(1)
         return max_cover(
-            points, 64, epsilon=1.0, delta=1e-6, source=SecureNoise(), generator=seeds
+            points, 64, epsilon=1.0, delta=1e-6, draws=Draws(SecureNoise(), seeds)
         )
 
     cases: list[tuple[str, Callable[[], object], int]] = [

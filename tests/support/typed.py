@@ -6,7 +6,8 @@ from typing import TypeVar
 
 import typer
 
-from flwr_dpkmeans.cli.parsing import Command, takes
+from flwr_dpkmeans.cli.option_objects import takes
+from flwr_dpkmeans.cli.parsing import Command
 
 OptionsT = TypeVar("OptionsT")
 

@@ -1,5 +1,6 @@
-"""The one reader of tables: simulation, node, draft, check and prediction all open
-files here.
+"""The one reader of tables.
+
+Simulation, node, draft, check and prediction all open files here.
 
 `open_table` decides how a source is read and says so; `OpenTable.blocks` yields its
 rows. What a door makes of the columns is the door's; what is a header, a record, a name
@@ -8,12 +9,7 @@ or a number is decided here alone, so that one file is one table at every door.
 
 from __future__ import annotations
 
-from collections.abc import (
-    Callable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import (
-    Iterator,
-)
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -30,8 +28,9 @@ def load_declared(
     layout: Layout,
     store: Store = IN_MEMORY,
 ) -> Table:
-    """Load the rows of a file in which every declared column is a finite number, and
-    their labels.
+    r"""Load the rows of a file in which all declared columns are finite numbers.
+
+    And their labels.
 
     Raises
     ------
@@ -44,7 +43,7 @@ def load_declared(
     >>> import pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = pathlib.Path(folder) / "people.csv"
-    ...     _ = file.write_text("name,age,height\\nA,31,170\\nB,>89,160\\n")
+    ...     _ = file.write_text("name,age,height\nA,31,170\nB,>89,160\n")
     ...     load_declared(file, Layout.of("age,height")).points.tolist()
     [[31.0, 170.0]]
     """

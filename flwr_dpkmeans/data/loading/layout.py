@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import (
-    Sequence,
-)
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from flwr_dpkmeans.data.files.dialect import UNSTATED, Dialect

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import (
-    Collection,
-    Iterator,
-    Sequence,
-)
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -103,8 +99,9 @@ def look_by_schema(
     schema: Schema,
     layout: Layout = UNSTATED_LAYOUT,
 ) -> tuple[list[Seen], OpenTable]:
-    """Return what a schema finds in each of its columns, the spellings of unknown cells
-    among it.
+    """Return what a schema finds in each of its columns.
+
+    The spellings of unknown cells among it.
 
     Beside it, the table that was read, whose reading has the owner's doubts. Raises as
     `load_by_schema` does.
@@ -125,8 +122,9 @@ def _by_schema(
     layout: Layout,
     use: ColumnUse,
 ) -> Iterator[RawTable]:
-    """The columns of a schema, and that of the labels, with the names that a layout
-    gives them.
+    """The columns of a schema, and that of the labels.
+
+    With the names that a layout gives them.
     """
     if not layout.has_header and layout.columns:
         numbers, texts = (

@@ -16,8 +16,9 @@ class OutputFiles(StrEnum):
 
 
 def is_simulation(context: Context) -> bool:
-    """Whether this node is a virtual one of Flower's Ray simulation, by signs that no
-    message can forge.
+    """Whether this node is a virtual one of Flower's Ray simulation.
+
+    By signs that no message can forge.
 
     A deployed client may use Ray for itself, so the partition that Flower gives its
     virtual nodes must be there too.

@@ -115,8 +115,9 @@ class Wrapped:
         memory: Memory,
         report: Callable[[], PrivacyReport],
     ) -> bool:
-        """Hand the result on: whatever goes wrong now is for this log and ledger only,
-        and the server gets its tag.
+        """Hand the result on: whatever goes wrong now is for this log and ledger only.
+
+        And the server gets its tag.
 
         What a client writes holds facts of its own rows. Were an error of that an
         answer, a server could choose names or bounds with which it fails for some rows
@@ -157,8 +158,9 @@ class Wrapped:
         memory: Memory,
         config: dict[str, ConfigValue],
     ) -> Answered:
-        """Call with the state so far: its arrays, whose names are in the configuration,
-        and then the movements.
+        """Call with the state so far.
+
+        Its arrays, whose names are in the configuration, and then the movements.
         """
         state = memory.clusters
         if state is None:
@@ -175,8 +177,9 @@ class Wrapped:
         arrays: Sequence[Array],
         config: dict[str, ConfigValue],
     ) -> Answered:
-        """Call the wrapped NumPyClient, with arrays under consecutive keys, as Flower
-        stores them.
+        """Call the wrapped NumPyClient, with arrays under consecutive keys.
+
+        As Flower stores them.
         """
         parameters = ArrayRecord.from_numpy_ndarrays(
             list(map(np.ascontiguousarray, arrays))
@@ -216,8 +219,9 @@ class Wrapped:
 
 
 class Held(Wrapped):
-    """A client of this process: it is called as it is, where records would take more
-    time than the statistic.
+    """A client of this process.
+
+    It is called as it is, where records would take more time than the statistic.
     """
 
     def _call(

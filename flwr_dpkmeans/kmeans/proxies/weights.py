@@ -95,8 +95,9 @@ def unheard_rows(
     histogram: tuple[FloatArray, FloatArray],
     n: float,
 ) -> FloatArray:
-    """Rows of proxies (n_proxies,) that are too few to be heard at any of them, but are
-    heard far away all together.
+    """Rows of proxies (n_proxies,) that are too few to be heard at any of them.
+
+    But are heard far away all together.
 
     `bins` are the proxies' by distance, `counts` with their `noise` what was released,
     `weights` what was made of them. Of all `n` rows those in a bin and beyond are

@@ -11,11 +11,7 @@ from flwr_dpkmeans.errors import (
     distinct_texts,
 )
 from flwr_dpkmeans.privacy import release
-from flwr_dpkmeans.privacy.release import (
-    Block,
-    NoiseShape,
-    PrivacyUnit,
-)
+from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit
 from flwr_dpkmeans.secagg.ring import require_no_wrap
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound
 

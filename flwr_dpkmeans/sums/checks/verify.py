@@ -7,9 +7,7 @@ import re
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
 
-from flwr_dpkmeans.errors import (
-    ProtocolError,
-)
+from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.sums.build import task_round
 from flwr_dpkmeans.sums.draft import redraft_plan
 from flwr_dpkmeans.sums.outcome import Discoveries

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flwr_dpkmeans.privacy.release import PureRelease
-from flwr_dpkmeans.privacy.report import (
-    CLOSING_ROUNDS,
-)
+from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS
 from flwr_dpkmeans.sums.draft import worst_case
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.price import price

@@ -9,10 +9,7 @@ from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import Any, TypeGuard
 
-from flwr_dpkmeans.errors import (
-    EnumT,
-    ProtocolError,
-)
+from flwr_dpkmeans.errors import EnumT, ProtocolError
 from flwr_dpkmeans.secagg.ring import Ring
 from flwr_dpkmeans.sums.wire.failure import Failure, Status, shown_text
 

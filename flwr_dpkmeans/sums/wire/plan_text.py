@@ -8,9 +8,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from flwr_dpkmeans.errors import (
-    ProtocolError,
-)
+from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.price import resolve_delta
 from flwr_dpkmeans.sums.task import adapter

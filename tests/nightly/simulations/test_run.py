@@ -17,7 +17,7 @@ pytest.importorskip("hydra")
 
 
 from flwr_dpkmeans.data.bundled import load_bundled
-from flwr_dpkmeans.data.mixture import MIXTURE_BOUNDS
+from flwr_dpkmeans.data.simulated.mixture import MIXTURE_BOUNDS
 from simulations.experiments.datasets import load_data_set
 from simulations.experiments.engines import run_settings
 from simulations.experiments.expansion import expand

@@ -23,7 +23,7 @@ from support.ledger_entries import charge, entry, head_of, put_head_back, verify
 from support.machine import replace_call, replace_sync
 
 from flwr_dpkmeans.__main__ import main
-from flwr_dpkmeans.deploy.ledger_report import inspect_ledger
+from flwr_dpkmeans.deploy.owner.ledger_report import inspect_ledger
 from flwr_dpkmeans.errors import (
     BudgetError,
     ConfigurationError,

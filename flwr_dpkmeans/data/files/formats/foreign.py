@@ -83,8 +83,9 @@ def as_text_query(connection: Connection, query: str) -> str:
 
 
 def sheet_rows(path: Path) -> tuple[list[list[object]], list[str]]:
-    """Return the cells of a workbook's first sheet, row by row, and the names of the
-    others.
+    """Return the cells of a workbook's first sheet, row by row.
+
+    And the names of the others.
     """
     import pandas as pd
 

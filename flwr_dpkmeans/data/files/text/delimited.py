@@ -11,13 +11,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import (
-    Callable,
-    Collection,
-    Iterator,
-    Mapping,
-    Sized,
-)
+from collections.abc import Callable, Collection, Iterator, Mapping, Sized
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -191,8 +185,9 @@ class RecordReader:
         *,
         at_end: bool,
     ) -> int:
-        """Where the record ends that has the cell which is passed over, or as much as
-        is there of it.
+        """Where the record ends that has the cell which is passed over.
+
+        Or as much as is there of it.
         """
         start = self._cell_end - self._n_consumed
         is_whole = at_end or len(buffer) >= start + self._shape.most_bytes
@@ -276,8 +271,9 @@ class RecordReader:
         *,
         at_end: bool,
     ) -> tuple[CellBlock, int]:
-        """Rows of the whole records that a buffer begins with, each looked at by
-        itself.
+        """Rows of the whole records that a buffer begins with.
+
+        Each looked at by itself.
         """
         rows, numbers = list[list[str]](), list[int]()
         most, start = self._shape.most_bytes, 0

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import (
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
@@ -110,8 +106,9 @@ def open_text(
 
 
 def _first_lines(path: Path, dialect: Dialect) -> bytes:
-    """A first chunk of text, and more of it as long as no line behind skipped ones is
-    whole.
+    """A first chunk of text.
+
+    And more of it as long as no line behind skipped ones is whole.
     """
     chunks = text_chunks(path, str(dialect.encoding), Tally())
     text, n_lines = b"", (dialect.skip_lines or 0) + 1
@@ -160,8 +157,9 @@ def _require_no_other_mark(
     encoding: str,
     marked: Sequence[str],
 ) -> None:
-    """Refuse a header that is marked as of another encoding than is stated, or that
-    lacks a mark.
+    """Refuse a header that is marked as of another encoding than is stated.
+
+    Or that lacks a mark.
     """
     if marked and not encoding.startswith(marked[0]):
         raise DataError(

@@ -9,8 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum
-from flwr_dpkmeans.algorithms.feddp.separation import SPACING, connecting_distance
-from flwr_dpkmeans.algorithms.feddp.server_histogram import server_histogram
+from flwr_dpkmeans.algorithms.feddp.appendix.separation import (
+    SPACING,
+    connecting_distance,
+)
+from flwr_dpkmeans.algorithms.feddp.appendix.server_histogram import server_histogram
 from flwr_dpkmeans.algorithms.states.cluster_states import SERVER_POINTS
 from flwr_dpkmeans.algorithms.states.state_arrays import is_table
 from flwr_dpkmeans.algorithms.states.state_geometry import is_near

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum
 from flwr_dpkmeans.algorithms.budget.noise_shares import shared
-from flwr_dpkmeans.algorithms.feddp.server_histogram import server_histogram
+from flwr_dpkmeans.algorithms.feddp.appendix.server_histogram import server_histogram
 from flwr_dpkmeans.algorithms.states.cluster_states import PROJECTED_POINTS, seed_of
 from flwr_dpkmeans.privacy.release import ReleasedSum
 from flwr_dpkmeans.sums.config import RunConfig

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from flwr_dpkmeans.cli.file_format import FileFormat
-from flwr_dpkmeans.cli.parsing import takes
+from flwr_dpkmeans.cli.option_objects import takes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +34,9 @@ class PredictOptions(FileFormat):
 
 @takes(PredictOptions)
 def predict(options: PredictOptions) -> int:
-    """Label the rows of a table by a model; columns are found by name, in any order
-    and among others.
+    """Label the rows of a table by a model.
+
+    Columns are found by name, in any order and among others.
     """
     from flwr_dpkmeans.cli.app_commands import write_labels
 

@@ -19,9 +19,9 @@ from flwr_dpkmeans.algorithms.proxy.entries import (
     RADIUS,
     SPREAD,
 )
-from flwr_dpkmeans.algorithms.proxy.excess_shells import cut_off, shells_of
 from flwr_dpkmeans.algorithms.proxy.proxy_space import in_proxy_space, length_of
-from flwr_dpkmeans.algorithms.proxy.refined_centroids import (
+from flwr_dpkmeans.algorithms.proxy.refining.excess_shells import cut_off, shells_of
+from flwr_dpkmeans.algorithms.proxy.refining.refined_centroids import (
     RefinedClusters,
     centre_deviations,
     without_empty_clusters,
@@ -38,8 +38,8 @@ from flwr_dpkmeans.kmeans.centre_errors.noisy_means import are_faint
 from flwr_dpkmeans.kmeans.folding import truncate
 from flwr_dpkmeans.kmeans.residuals.likely_values import likely_counts
 from flwr_dpkmeans.kmeans.residuals.noisy_counts import adding_up, pulled_together
-from flwr_dpkmeans.kmeans.residuals.radii import next_radii
-from flwr_dpkmeans.kmeans.residuals.shrinkage import shrunk_steps, step_deviations
+from flwr_dpkmeans.kmeans.residuals.radii import RadiusRule, next_radii
+from flwr_dpkmeans.kmeans.residuals.shrinkage import StepPosterior
 from flwr_dpkmeans.kmeans.tails import excess_sums
 from flwr_dpkmeans.privacy.release import ReleasedSum
 from flwr_dpkmeans.sums.round import Array, PrivateSum, State
@@ -95,14 +95,10 @@ class _Release:
 class _Counts:
     """Better estimates of the rows of each cluster."""
 
-    total: float | None
-    """What all counts add up to, if that is public."""
-    pulled: Array
-    """Noisy counts, (k,), moved toward the total and toward their mean."""
-    noise: float
-    """Standard deviation that is left on these."""
     likely: Array
     """Posterior means, (k,), at least 1."""
+    noise: float
+    """Standard deviation that is left on what they are made of."""
 
 
 @dataclass(frozen=True)
@@ -235,7 +231,7 @@ class _Refinement:
         if options.pulls:
             pulled, noise = pulled_together(pulled, noise)
         likely = likely_counts(pulled, noise, total)
-        return _Counts(total, pulled, noise, likely)
+        return _Counts(likely, noise)
 
     def _total_of_counts(self, release: _Release) -> float | None:
         """What all counts add up to; None if that is not sure.
@@ -263,26 +259,15 @@ class _Refinement:
         axis_variance = length_of(state, SPREAD) ** 2 / n_features
         # Early centroids still have far to go.
         least_tau = self.setting.options.least_tau ** (2 * self.index - 1)
-        steps = shrunk_steps(
+        posterior = StepPosterior.of(
             release.sums,
-            counts.pulled,
+            counts.likely,
             sums_noise=release.sums_noise,
             counts_noise=counts.noise,
             axis_variance=axis_variance,
             least_tau=least_tau,
-            radius=release.radii,
-            total=counts.total,
         )
-        deviations = step_deviations(
-            release.sums,
-            counts.pulled,
-            sums_noise=release.sums_noise,
-            counts_noise=counts.noise,
-            axis_variance=axis_variance,
-            least_tau=least_tau,
-            total=counts.total,
-        )
-        return steps, deviations
+        return posterior.means(release.radii), posterior.deviations()
 
     def _cut_unheard(self, release: _Release, counts: _Counts) -> Array:
         """Estimate what clipping moves means by, unreleased: (k, d) or (k, 1)."""
@@ -352,9 +337,11 @@ class _Refinement:
             explained,
             noise=release.squares_noise,
             counts_noise=rows_noise,
-            width=self.setting.plan.widening,
-            prior_variance=self.setting.options.residual_prior_variance,
-            floor=_SMALLEST_SHRINKING,
+            rule=RadiusRule(
+                width=self.setting.plan.widening,
+                prior_variance=self.setting.options.residual_prior_variance,
+                floor=_SMALLEST_SHRINKING,
+            ),
         )
 
     def _average_counts(self, state: State, release: _Release) -> Array:

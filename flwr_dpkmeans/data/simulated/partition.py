@@ -157,8 +157,9 @@ def _dirichlet(
     alpha: float,
     rng: np.random.Generator,
 ) -> NDArray[np.int64]:
-    """Cut the rows of each label, in random order, by shares from a Dirichlet
-    distribution.
+    """Cut the rows of each label, in random order.
+
+    By shares from a Dirichlet distribution.
     """
     chosen = [np.empty(0, dtype=np.int64)]
     for label in np.unique(labels):

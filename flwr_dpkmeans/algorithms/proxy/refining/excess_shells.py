@@ -13,8 +13,9 @@ from flwr_dpkmeans.sums.round import Array, State
 
 
 def shells_of(setting: Setting, state: State) -> tuple[Array, Array]:
-    """Radius, (k,), and lengths of shells, (k, n_shells), of the clusters that there
-    are.
+    """Radius, (k,), and lengths of shells, (k, n_shells).
+
+    Of the clusters that there are.
     """
     radii = np.resize(state[RADIUS], len(state.centroids))
     return radii, shell_lengths(radii, setting.plan.n_shells, setting.farthest)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from flwr_dpkmeans.cli.parsing import require_one_at_most, takes
+from flwr_dpkmeans.cli.option_objects import require_one_at_most, takes
 from flwr_dpkmeans.cli.plan_options import PlanOptions
 
 

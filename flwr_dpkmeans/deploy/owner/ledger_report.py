@@ -22,8 +22,9 @@ from flwr_dpkmeans.node.ledger_file import (
 
 @dataclass(frozen=True)
 class LedgerReport:
-    """What `inspect_ledger` found: a sentence per problem, sound entries, last
-    checksum, size of a torn tail.
+    """What `inspect_ledger` found.
+
+    A sentence per problem, sound entries, last checksum, size of a torn tail.
 
     With `is_acceptable` every line is sound, so that only the head file can be a
     problem.

@@ -1,4 +1,4 @@
-"""What a run costs whom, by the model of `scale.md`.
+"""What a run costs whom, by the model of `results.md`.
 
 From what one core was measured to take.
 
@@ -11,10 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from flwr_dpkmeans.secagg.graph import recovery_graph
-from flwr_dpkmeans.secagg.roster import mask_degree
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.settings import Dropout
 
 AGREEMENT = 31e-6
 WORD = 8e-9
@@ -70,14 +67,17 @@ def cost_of(
     n_messages: int,
     bytes_up: int,
 ) -> Cost:
-    """What a final plan's run costs, of whose messages so many are sent, and so many
-    bytes by each client.
+    """What a final plan's run costs.
+
+    So many of its messages are sent, and so many bytes by each client.
     """
     lengths = [
         plan.round_at(index).length
         for index in range(plan.first_round, plan.last_round + 1)
     ]
-    n_neighbours, n_agreements = pairs_of(plan) if plan.settings.masking else (0, 0)
+    n_neighbours = n_agreements = 0
+    if plan.settings.masking:
+        n_neighbours, n_agreements = plan.aggregator.mask_pairs(plan)
     masks = n_neighbours * WORD * sum(lengths) + n_agreements * AGREEMENT
     longest = max(lengths)
     return Cost(
@@ -87,19 +87,6 @@ def cost_of(
         server_memory=plan.n_clients * _ENTRY_BYTES * longest,
         tiers=tiers_of(plan.n_clients, longest),
     )
-
-
-def pairs_of(plan: Plan) -> tuple[int, int]:
-    """With how many neighbours a client masks, and how often it agrees on a key.
-
-    Where sums are recovered, with each in each round.
-    """
-    n_clients, max_silent = plan.n_clients, plan.max_silent
-    if plan.dropout is Dropout.RECOVER:
-        degree = recovery_graph(n_clients, max_silent).degree
-        return degree, degree * (1 + len(plan.all_rounds))
-    degree = min(n_clients - 1, mask_degree(n_clients, max_silent))
-    return degree, degree
 
 
 def tiers_of(n_clients: int, length: int) -> tuple[Tier, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms.feddp.parting import PARTS, SHIFTS, ZOOM
+from flwr_dpkmeans.algorithms.feddp.appendix.parting import PARTS, SHIFTS, ZOOM
 from flwr_dpkmeans.kernels.clipping import clip_rows
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kernels.projected_labels import nearest_projected
@@ -28,8 +28,9 @@ def moved_centroids(
     state: State,
     facts: ServerFacts,
 ) -> Array:
-    """The same of centroids, which a server may place anywhere, but no farther than its
-    rows can be.
+    """The same of centroids, which a server may place anywhere.
+
+    But no farther than its rows can be.
     """
     return (
         clip_rows(moved_rows(centroids, state), facts.data_radius)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from flwr_dpkmeans.algorithms.feddp.simplification import least_rows
+from flwr_dpkmeans.algorithms.feddp.appendix.simplification import least_rows
 from flwr_dpkmeans.algorithms.server.box_widths import squared_unit
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.privacy.release import PrivacyUnit
@@ -20,8 +20,9 @@ SPACING = 100.0
 
 
 def require_known(options: Any, settings: Settings) -> None:
-    """Refuse either without the public numbers that it is computed from, and these
-    numbers alone.
+    """Refuse either without the public numbers that it is computed from.
+
+    And these numbers alone.
     """
     used = options.reduce_diameter or options.simplify_server_data
     for name, is_needed in {
@@ -45,8 +46,9 @@ def require_known(options: Any, settings: Settings) -> None:
 
 
 def separation_cautions(plan: Plan) -> tuple[str, ...]:
-    """What the plan's public numbers say against these steps, and against centroids of
-    the clearest rows alone.
+    """What the plan's public numbers say against these steps.
+
+    And against centroids of the clearest rows alone.
     """
     config, facts = plan.config, plan.server
     cautions = []

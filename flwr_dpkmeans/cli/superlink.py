@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from flwr_dpkmeans.cli.node import PAGE_PORT, AsJson, DryRun, Port, TokenFile
-from flwr_dpkmeans.cli.parsing import Command, Group, takes
+from flwr_dpkmeans.cli.option_objects import takes
+from flwr_dpkmeans.cli.parsing import Command, Group
 from flwr_dpkmeans.deploy import SERVER_PORTS
 
 Folder = Annotated[Path, typer.Argument(help="The server's folder.")]
@@ -80,8 +81,9 @@ def start(
     ] = False,
     dry_run: DryRun = False,
 ) -> int:
-    """Look at everything, then run flower-superlink and let the invited parties in as
-    they appear.
+    """Look at everything, then run flower-superlink.
+
+    The invited parties are let in as they appear.
     """
     from flwr_dpkmeans.deploy import server_command
 
@@ -103,8 +105,9 @@ def dashboard(
     port: Port = PAGE_PORT,
     token_file: TokenFile = None,
 ) -> int:
-    """Show the runs below a folder as a live page on this machine, with numbers for
-    Prometheus.
+    """Show the runs below a folder as a live page on this machine.
+
+    With numbers for Prometheus.
     """
     from flwr_dpkmeans.deploy import server_command
 
@@ -119,8 +122,9 @@ def results(
         ),
     ] = Path(),
 ) -> int:
-    """Print a line for each party's result: its run, when it ended, what it cost or why
-    it failed, its page.
+    """Print a line for each party's result.
+
+    Its run, when it ended, what it cost or why it failed, its page.
     """
     from flwr_dpkmeans.deploy import server_command
 

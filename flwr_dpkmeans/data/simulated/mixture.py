@@ -27,8 +27,9 @@ _ROWS_AT_ONCE = 65_536
 
 @dataclass(frozen=True)
 class MixtureClients:
-    """Ten Gaussians in 100 dimensions, their means uniform in the unit cube (Scott,
-    Lampert, Saulpic 2025, G.1).
+    """Ten Gaussians in 100 dimensions.
+
+    Their means uniform in the unit cube (Scott, Lampert, Saulpic 2025, G.1).
 
     Each client has `rows_per_client` rows and a generator of its own, spawned from the
     seed, so that it can be drawn without the others. A number below 0 is a

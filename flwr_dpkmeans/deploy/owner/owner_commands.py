@@ -25,8 +25,8 @@ from flwr_dpkmeans.data.loading.schema_tables import look_by_schema
 from flwr_dpkmeans.data.own_table import draft, whole
 from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Schema
 from flwr_dpkmeans.deploy.last_message import LastMessage, utc
-from flwr_dpkmeans.deploy.ledger_report import LedgerReport, inspect_ledger
 from flwr_dpkmeans.deploy.node_options import NodeOptions
+from flwr_dpkmeans.deploy.owner.ledger_report import LedgerReport, inspect_ledger
 from flwr_dpkmeans.errors import ConfigurationError, listed, nearest
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.node.identity import Identity
@@ -77,8 +77,9 @@ _COLUMNS = (
 
 
 def show_ledger(path: Path, *, as_list: bool) -> int:
-    """Print what was spent; 1 if the ledger is damaged, missing, or not what its head
-    file says.
+    """Print what was spent.
+
+    Returns 1 if the ledger is damaged, missing, or not what its head file says.
     """
     report = _reported(path)
     if report.is_acceptable and as_list:
@@ -278,8 +279,9 @@ def _with_share(n: int, n_rows: int) -> str:
 
 
 def _ends(column: Column, spread: Spread | None) -> list[str]:
-    """A column's bounds, and beside them the least, the middle and the largest of its
-    values.
+    """A column's bounds, and beside them what its values are.
+
+    The least, the middle and the largest.
     """
     if column.kind in (Kind.CATEGORY, Kind.FLAG):
         return [""] * len(_ENDS)
@@ -449,8 +451,9 @@ def _print_table(report: LedgerReport) -> None:
 
 
 def _print(table: RenderableType) -> None:
-    """Nothing is cut off: a terminal's narrow columns fold, and a file or pipe has no
-    width.
+    """Nothing is cut off: a terminal's narrow columns fold.
+
+    And a file or pipe has no width.
     """
     from rich.console import Console
 
@@ -458,8 +461,9 @@ def _print(table: RenderableType) -> None:
 
 
 def _runs(report: LedgerReport) -> Iterator[Line]:
-    """What each run was charged for, by data set and unit, in the order of their first
-    charge.
+    """What each run was charged for, by data set and unit.
+
+    In the order of their first charge.
     """
     groups: dict[tuple[str, str], dict[str, list[LedgerEntry]]] = {}
     for entry in report.entries:
