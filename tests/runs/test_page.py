@@ -305,7 +305,7 @@ def test_centres_are_told_apart_three_times_their_noise_from_each_other() -> Non
 
 @pytest.mark.nightly
 def test_noise_of_centres_is_what_repeated_runs_show() -> None:
-    """With one start."""
+    """24 runs of two centres tell it to 7% (one standard deviation)."""
     generator = np.random.default_rng(0)
     rows = np.array([[-0.5, -0.5], [0.5, 0.5]])[
         generator.integers(0, 2, 1000)
