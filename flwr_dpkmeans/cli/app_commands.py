@@ -15,11 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.files.dialect import Dialect
-from flwr_dpkmeans.data.files.open_table import ColumnUse, OpenTable
+from flwr_dpkmeans.data.files.open_table import ColumnUse, OpenTable, require_rows
 from flwr_dpkmeans.data.files.reader import open_table
 from flwr_dpkmeans.data.files.text.encoded_text import text_chunks
 from flwr_dpkmeans.data.files.text.tally import Tally
-from flwr_dpkmeans.data.tables import require_rows
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.flower.run_keys import run_keys
 from flwr_dpkmeans.log import printable

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import stat
 import sys
 import tempfile
@@ -53,28 +55,22 @@ class Store:
         """
         if self.folder is None or not self.keeps:
             return None
-        files = set(self.folder.glob("*.rows"))
-        of_this_name = list(self.folder.glob(f"{self.name}-*-*.rows"))
-        for other in files.difference(of_this_name):
+        file_name = re.compile(rf"{re.escape(self.name)}-(\d+)-(\d+)\.rows")
+        newest, shape, last_use = None, (0, 0), -math.inf
+        for path in self.folder.glob("*.rows"):
             with suppress(OSError):  # another process may have been faster
-                if time.time() - other.stat().st_mtime > _UNUSED_SECONDS:
-                    other.unlink()
-        if not of_this_name:
+                used = path.lstat().st_mtime
+                facts = file_name.fullmatch(path.name)
+                if facts is None:
+                    if time.time() - used > _UNUSED_SECONDS:
+                        path.unlink()
+                elif used > last_use:
+                    newest, last_use = path, used
+                    shape = int(facts[1]), int(facts[2])
+        if newest is None:
             return None
-        path = of_this_name[0]
         with suppress(OSError):
-            n_rows, width = map(int, path.stem.split("-")[-2:])
-            file = _opened_if_private(path)
-            if file is None:
-                _logger.warning(
-                    "%s is left alone: it is another user's, or open to others", path
-                )
-                return None
-            if os.fstat(file.fileno()).st_size != 8 * n_rows * width:
-                path.unlink()  # cut short, as by a full disk
-                return None
-            path.touch()
-            return _mapped(file, width, path)
+            return _stored_rows(newest, shape)
         return None
 
     def forget(self) -> None:
@@ -102,21 +98,40 @@ class Store:
         n_rows = 0
         file = None
         keeps = self.keeps
+        for block in _of_one_width(blocks, what):
+            in_memory.append(block)
+            n_bytes += block.nbytes
+            n_rows += len(block)
+            if keeps and n_bytes > limits().table_bytes:
+                if file is None:
+                    file = self._tried(what)
+                keeps = file is not None
+                if file is not None:
+                    self._write(file, in_memory)
+                    in_memory.clear()
+        if file is None:
+            if len(in_memory) == 1:
+                return in_memory[0]
+            return np.concatenate(in_memory)
+        self._write(file, [])
+        path = None
+        width = block.shape[1]
+        if self.folder and self.name:
+            path = self.folder / f"{self.name}-{n_rows}-{width}.rows"
+            # Another process was faster, or files here have no second name.
+            with suppress(OSError):
+                os.link(file.name, path)
+        return _mapped(file, width, path)
+
+    def _write(
+        self,
+        file: IO[bytes],
+        blocks: Iterable[Array],
+    ) -> None:
+        """Write blocks to the file, and all that waits for it."""
         try:
-            for block in _of_one_width(blocks, what):
-                in_memory.append(block)
-                n_bytes += block.nbytes
-                n_rows += len(block)
-                if keeps and n_bytes > limits().table_bytes:
-                    if file is None:
-                        file = self._tried(what)
-                    keeps = file is not None
-                    while file is not None and in_memory:
-                        file.write(np.ascontiguousarray(in_memory.pop(0)).data)
-            if file is None:
-                if len(in_memory) == 1:
-                    return in_memory[0]
-                return np.concatenate(in_memory)
+            for block in blocks:
+                file.write(np.ascontiguousarray(block).data)
             file.flush()
         except OSError as error:
             mend = (
@@ -126,14 +141,6 @@ class Store:
             raise DataError(
                 f"rows beyond memory cannot be kept in {self._place(error)}: {mend}."
             ) from None
-        path = None
-        width = block.shape[1]
-        if self.folder and self.name:
-            path = self.folder / f"{self.name}-{n_rows}-{width}.rows"
-            # Another process was faster, or files here have no second name.
-            with suppress(OSError):
-                os.link(file.name, path)
-        return _mapped(file, width, path)
 
     def _tried(self, what: str) -> IO[bytes] | None:
         """The file, or None where there can be none.
@@ -160,6 +167,23 @@ class Store:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder.chmod(0o700)
         return tempfile.NamedTemporaryFile(dir=self.folder, suffix=".rows")
+
+
+def _stored_rows(path: Path, shape: tuple[int, int]) -> Rows | None:
+    """Map a file of so many rows and columns; None if it is not what it should be."""
+    n_rows, width = shape
+    file = _opened_if_private(path)
+    if file is None:
+        _logger.warning(
+            "%s is left alone: it is another user's, or open to others", path
+        )
+        return None
+    if os.fstat(file.fileno()).st_size != 8 * n_rows * width:
+        file.close()
+        path.unlink()  # cut short, as by a full disk
+        return None
+    path.touch()
+    return _mapped(file, width, path)
 
 
 def _opened_if_private(path: Path) -> IO[bytes] | None:

@@ -35,6 +35,7 @@ from flwr_dpkmeans.flower.kmeans_client import (
     STATISTIC,
     KMeansClient,
     Scalar,
+    a_second,
     held_by,
     logger,
     plan_of,
@@ -133,7 +134,9 @@ class ClusterClient(KMeansClient):
             return super().fit(parameters, config)
         plan, index = plan_of(config), int(config["round"])
         step = (
-            None if plan.discovers(index) else build_algorithm(plan).rounds[index - 1]
+            None
+            if plan.is_preliminary(index)
+            else build_algorithm(plan).rounds[index - 1]
         )
         if plan.settings.unit is not PrivacyUnit.RECORD or not (
             step is None or step.in_blocks
@@ -224,12 +227,11 @@ class ClusterClient(KMeansClient):
             return np.asarray(total.sum(axis=0))
 
         n_rows, *_ = total = self._on_cluster(added)
-        seconds = time.monotonic() - started
         logger.info(
             "%d rows on a %s cluster, %.3g a second",
             n_rows,
             self._engine.name,
-            n_rows / seconds,
+            a_second(n_rows, started),
         )
         return np.asarray(total[1:])
 

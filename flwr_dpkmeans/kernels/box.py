@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -26,9 +26,9 @@ class GridBox:
     [-1.0, 0.0, 0.5, 1.0]
     """
 
-    lower: FloatArray
+    lower: FloatArray = field(repr=False)
     """(d,)."""
-    upper: FloatArray
+    upper: FloatArray = field(repr=False)
     """(d,), each above its lower one."""
     fraction_bits: int
     """A step is 2^-fraction_bits of half a side."""

@@ -26,12 +26,8 @@ def add_by_label(
     labels: LabelArray,
 ) -> None:
     """Add points (n, d) to the rows of `sums` with their labels, in place."""
-    outcome = compiled.label_sums(points, labels, len(sums))
-    if outcome is not None:
-        sums += outcome[0]
-        return
     if points.shape[1] < _WIDE:
-        sums += _sum_by_numpy(points, labels, len(sums))
+        sums += sum_by_label(points, labels, len(sums))
         return
     # A block has few of such rows: a table of their sums alone would be as large as all
     # sums, for each block.

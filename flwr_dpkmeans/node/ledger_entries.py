@@ -93,7 +93,7 @@ class LedgerEntry:
                     _CALL,
                 )
             object.__setattr__(self, name, rule.read(value))
-        if not _is_utc(self.time):
+        if not is_utc(self.time):
             raise invalid(
                 "time",
                 self.time,
@@ -102,7 +102,8 @@ class LedgerEntry:
             )
 
 
-def _is_utc(time: str) -> bool:
+def is_utc(time: str) -> bool:
+    """Tell whether a text is a time in UTC, in ISO format."""
     try:
         return datetime.fromisoformat(time).utcoffset() == timedelta(0)
     except (TypeError, ValueError):

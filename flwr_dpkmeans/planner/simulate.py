@@ -52,7 +52,7 @@ def run_plan(
             continue  # synthetic rows have nothing beside the points
         planned = plan.round_at(index)
         # All noises together have the variance of so many of one.
-        share = planned.model.released_factor(plan.shares)
+        share = planned.trust_model.released_factor(plan.shares)
         noise = draw_noise(
             planned.blocks,
             source,

@@ -55,7 +55,7 @@ def deployment_of(plan: Plan) -> Deployment:
     trips = round_trips(plan)
     # Every author seals a box for every other client: on average each client sends as
     # many as it receives.
-    boxed = any(planned.model.hides_sums() for planned in plan.rounds)
+    boxed = any(planned.trust_model.hides_sums() for planned in plan.rounds)
     boxes = (
         _BOX * (plan.max_silent + 2) * (plan.n_clients - 1) // plan.n_clients
         if boxed

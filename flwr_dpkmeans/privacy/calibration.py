@@ -126,7 +126,9 @@ def calibrate_scale(
         try:
             return compose_epsilon(events_at(scale), delta)
         except PlanError:
-            # The closeness leaves no room.
+            # The closeness leaves no room, or the range of the loss is too wide to be
+            # computed, as with very little noise: such a scale is not seen to be
+            # private.
             return math.inf
 
     return first_private(price, epsilon, start)

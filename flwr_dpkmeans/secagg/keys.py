@@ -124,10 +124,16 @@ def public_key_of(private_key: bytes) -> bytes:
     return _parse_private(private_key).public_key().public_bytes_raw()
 
 
-# For one client's message, as parsing its key costs as much as an agreement.
+# For one client's message, as parsing its key costs as much as an agreement. It holds a
+# secret until `forget`.
 _parse_private = lru_cache(maxsize=1)(X25519PrivateKey.from_private_bytes)
 # For virtual clients on a circle, whose neighbours have nearly the same neighbours.
 _parse_public = lru_cache(maxsize=64)(X25519PublicKey.from_public_bytes)
+
+
+def forget() -> None:
+    """Leave no private key in this process that a client no longer has."""
+    _parse_private.cache_clear()
 
 
 def agree_pair_keys(

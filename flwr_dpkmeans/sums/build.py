@@ -75,7 +75,7 @@ def public_facts(plan: Plan) -> PublicFacts:
         released_closeness=released_closeness,
         fraction_bits=plan.fraction_bits,
         server=plan.server,
-        noise_factor=plan.model.released_factor(plan.shares),
+        noise_factor=plan.trust_model.released_factor(plan.shares),
         n_clients=plan.n_clients,
         evaluation=evaluation,
         profile=profile,
@@ -111,7 +111,7 @@ def _other_events(
     evaluation: tuple[Block, ...],
 ) -> tuple[Event, ...]:
     """Privacy events of all releases that are not the task's own."""
-    n_shares = plan.model.counted_shares(plan.shares)
+    n_shares = plan.trust_model.counted_shares(plan.shares)
     rate = plan.settings.client_sampling_rate
     events = plan.events(range(plan.first_round, 1))
     for blocks in (profile, evaluation):

@@ -571,8 +571,8 @@ def test_a_policy_that_begins_to_pin_during_a_run_stops_it(
     }
     begin = NodeGuard.__init__
 
-    def pinning(self: NodeGuard, *args: Any) -> None:
-        begin(self, *args)
+    def pinning(self: NodeGuard, *args: Any, **named: Any) -> None:
+        begin(self, *args, **named)
         self.identity, self.pinned = IDENTITIES[VICTIM], pinned
 
     monkeypatch.setattr(NodeGuard, "__init__", pinning)

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from flwr_dpkmeans.data.files.open_table import ColumnUse
+from flwr_dpkmeans.data.files.open_table import ColumnUse, say_doubts
 from flwr_dpkmeans.data.files.raw_column import RawColumn
 from flwr_dpkmeans.data.files.raw_table import RawTable, source_name
 from flwr_dpkmeans.data.frame_names import require_names
@@ -19,7 +19,6 @@ from flwr_dpkmeans.data.loading.table import Table
 from flwr_dpkmeans.data.said_once import say_once
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.data.store import Store
-from flwr_dpkmeans.data.tables import say_doubts
 from flwr_dpkmeans.errors import DataError
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from flwr_dpkmeans.data.columns.seen import Seen, added
-from flwr_dpkmeans.data.files.open_table import ColumnUse, OpenTable
+from flwr_dpkmeans.data.files.open_table import ColumnUse, OpenTable, say_doubts
 from flwr_dpkmeans.data.files.raw_column import RawColumn
 from flwr_dpkmeans.data.files.raw_table import RawTable, source_name
 from flwr_dpkmeans.data.files.split_column import values_of
@@ -15,7 +15,6 @@ from flwr_dpkmeans.data.loading.layout import UNSTATED_LAYOUT, Layout, renamed
 from flwr_dpkmeans.data.loading.table import Table
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.data.store import Store
-from flwr_dpkmeans.data.tables import say_doubts
 from flwr_dpkmeans.errors import DataError
 
 IN_MEMORY = Store()
@@ -53,7 +52,8 @@ def load_by_schema(
         )
         return table.with_values(stored)
     layout = layout.over(schema.file)
-    opened = layout.open(source)
+    named = {column.name for column in schema.columns}
+    opened = layout.open(source, named | {partition_column})
     numbers = schema.number_columns | {layout.label_column}
     texts = schema.text_columns | {partition_column}
     split_by: list[RawColumn] = []
@@ -107,8 +107,8 @@ def look_by_schema(
     `load_by_schema` does.
     """
     layout = layout.over(schema.file)
-    opened = layout.open(source)
     names = {column.name for column in schema.columns}
+    opened = layout.open(source, names)
     blocks = _by_schema(opened, layout, ColumnUse(names, names))
     seen_of_blocks = []
     for raw in blocks:

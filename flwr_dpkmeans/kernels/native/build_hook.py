@@ -3,8 +3,8 @@
 Hatchling runs it. The library is a top-level module of its own, as an app's bundle
 holds source only and its copy of the package comes before the installed one. Without a
 C compiler the wheel is one for every platform and NumPy does the work, which
-``flwr-dpkmeans doctor`` says. ``FLWR_DPKMEANS_KERNELS=require`` makes that an error, as
-releases do, and ``numpy`` leaves the kernels out.
+``flwr-dpkmeans doctor`` says. ``FLWR_DPKMEANS_KERNELS=compiled`` makes that an error,
+and ``numpy`` leaves the kernels out.
 """
 
 from __future__ import annotations
@@ -102,11 +102,13 @@ def build_library(folder: Path, extra: tuple[str, ...] = ()) -> Path:
         with ThreadPoolExecutor() as pool:
             list(pool.map(run, commands))
         choice = str(HERE / "choice.c")
-        library = str(module / "kernels.so")
+        library = module / "kernels.so"
         stripped = ["-shared"] if extra else ["-shared", "-Wl,-s"]
         if sys.platform == "darwin":
             stripped = ["-shared"]
-        run([*command, *FLAGS, *extra, *stripped, choice, *objects, "-o", library])
+        run([*command, *FLAGS, *extra, *stripped, choice, *objects, "-o", str(library)])
+        # As every file of a wheel; a library is not executed.
+        library.chmod(0o644)
     about = ABOUT.format(source=source_digest())
     (module / "__init__.py").write_text(about, encoding="utf-8")
     return module
@@ -139,7 +141,7 @@ class KernelsHook(BuildHookInterface[BuilderConfig]):
         try:
             module = build_library(self._scratch())
         except (RuntimeError, OSError) as error:
-            if wanted == "require":
+            if wanted == "compiled":
                 raise
             self.app.display_warning(f"The kernels are NumPy's: {error}")
             return

@@ -142,7 +142,9 @@ def unheard_rows(
     is_more &= total < 0.5 * n
     is_more &= n_beyond > 0.0
     standing_out = np.flatnonzero(is_more)
-    nearest = max(standing_out.tolist(), default=-1)
+    if not len(standing_out):
+        return np.zeros(n_proxies)
+    nearest = standing_out[-1]
     n_here = np.bincount(bins, minlength=N_DISTANCES)
     may_lack = np.arange(N_DISTANCES) <= nearest
     may_lack &= n_here > 0

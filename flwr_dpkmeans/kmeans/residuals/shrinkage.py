@@ -17,7 +17,7 @@ From a thousandth to four.
 """
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class StepPosterior:
     """What noisy relative sums say of every centroid's step.
 

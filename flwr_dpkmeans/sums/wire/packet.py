@@ -75,6 +75,13 @@ class Packet:
             )
         return value
 
+    def text(self, name: str) -> str:
+        """A text of the header; empty if it is missing."""
+        value = self.header.get(name, "")
+        if not isinstance(value, str):
+            raise ProtocolError(f"field {name!r} is no text: message discarded.")
+        return value
+
     def blob(self, name: str) -> bytes:
         """A bytes field of bounded length."""
         value = self.fields.get(name)

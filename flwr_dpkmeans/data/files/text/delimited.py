@@ -1,10 +1,13 @@
 """Records of delimited text, as RFC 4180 has them: rows, whatever their cells hold.
 
 Bytes are cut into records first, and only then into cells. A quote that does not close
-costs its own line, never another record's. A record has at most `most_bytes` bytes; a
-cell that goes on for longer is passed over to its end, so that its lines do not pass
-for records. What is decided for a record follows from that record, and from what the
-reader was told of the file: on a deployed node no row may decide about another one.
+costs its own line. One that the quote of a later line closes makes a cell of the lines
+between, as cells may have lines: neighbouring tables differ by a record whose quotes
+whoever wrote it doubled, and a line with an open quote is none (threats.md). A record
+has at most `most_bytes` bytes; a cell that goes on for longer is passed over to its
+end, so that its lines do not pass for records. What is decided for a record follows
+from that record, and from what the reader was told of the file: on a deployed node no
+row may decide about another one.
 """
 
 from __future__ import annotations
@@ -19,8 +22,8 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.files.cells import MISSING
 from flwr_dpkmeans.data.files.text.quoting import (
+    CellEnds,
     comment_pattern,
-    end_of_cell,
     whole_records,
 )
 from flwr_dpkmeans.data.files.text.record_patterns import (
@@ -35,11 +38,6 @@ from flwr_dpkmeans.resources import limits
 _FAILED_COLUMN = re.compile(
     r"In CSV column #(\d+): (?:Row #\d+: )?CSV conversion error"
 )
-_MOST_LOOKS = 50
-"""How many cells that are too long have their end looked for.
-
-Each look reads the file anew.
-"""
 # White space, and what MS-DOS ends a file with (Ctrl-Z).
 _BLANKS = b" \t\v\f\n\x1a"
 
@@ -107,8 +105,7 @@ class RecordReader:
         again: Callable[[], Iterator[bytes]],
     ) -> None:
         self._shape = shape
-        self._again = again
-        self._n_looks = 0
+        self._cell_ends = CellEnds(again, shape.separator)
         self._n_consumed = 0
         self._cell_end = 0
         """Where, in bytes of the text, a cell ends that is passed over."""
@@ -323,12 +320,11 @@ class RecordReader:
         open_quote = (
             self._open_quote.match(buffer, start, stop) if is_whole_window else None
         )
-        if open_quote is not None and self._n_looks < _MOST_LOOKS:
+        if open_quote is not None:
             # Lines of one long cell must not pass for records: whoever writes the cell
             # would write as many rows as it has lines.
-            self._n_looks += 1
             within = self._n_consumed + open_quote.start(1) + 1
-            end = end_of_cell(self._again(), within, self._shape.separator)
+            end = self._cell_ends.behind(within)
             if end is not None:
                 self._tally.passed_over[PassedOver.TOO_LONG] += 1
                 self._cell_end = end

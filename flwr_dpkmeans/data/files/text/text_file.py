@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import (
+    Collection,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
@@ -72,6 +77,7 @@ def open_text(
     reading: Reading,
     names: Sequence[str],
     may_guess: bool,
+    names_in_header: Collection[str] | None = None,
 ) -> OpenTable:
     """Open a text file with its separator, header and columns resolved."""
     stated = reading.dialect
@@ -81,11 +87,15 @@ def open_text(
     encoding = _certain_encoding(path, stated)
     stated = stated.over(Dialect(encoding=encoding))
     text = in_one_sentence(path, lambda: _first_lines(path, stated))
+    most_header_lines = None
+    if names_in_header is not None:
+        most_header_lines = 1 + sum(name.count("\n") for name in names_in_header)
     beginning = look_at(
         text,
         stated,
         may_guess=may_guess,
         source=f"the table {str(path)!r}",
+        most_header_lines=most_header_lines,
     )
     _require_readable_header(path, beginning)
     reading.dialect = beginning.dialect
