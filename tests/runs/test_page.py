@@ -162,6 +162,18 @@ def test_the_table_by_hand() -> None:
     assert told.splitlines()[-3:] == [result_of().report.line, "", "WARNING: <b>W</b>"]
 
 
+def test_a_console_shows_what_differs_most_and_says_what_it_leaves_out() -> None:
+    scaled = np.zeros((12, 30))
+    scaled[0, 5:20] = np.linspace(0.5, 1.0, 15)
+    model = Model(scaled, np.full(12, 1e4), Bounds((-1.0,), (1.0,)), report_of(12, 30))
+    text = str(model)
+    assert "10 of 30 columns, which differ most; 10 of 12 clusters" in text
+    shown = re.findall(r"feature \d+", text)
+    assert shown == [f"feature {column}" for column in range(10, 20)]
+    assert "cluster 9" in text
+    assert "cluster 10" not in text
+
+
 def test_columns_that_noise_drowns_and_others_that_it_blurs_are_both_named() -> None:
     """The first column holds a hundredth of the box."""
     number = {"kind": "number", "bounds": (0, 1)}
@@ -235,6 +247,18 @@ def test_one_cluster_is_at_no_distance_from_another(form: str) -> None:
     assert "How far noise moves a centre" in content
     assert "distance to the next centre" not in content
     assert not re.search(r"\b(inf|nan)\b", content.partition("<body>")[2] or content)
+
+
+def test_a_page_says_whether_only_clustered_columns_are_described() -> None:
+    """A node reads others only where its own profile-columns names them."""
+    result = result_of(feature_names=("a", "b", "c"))
+    frame = pd.DataFrame(np.ones((3, 4)), columns=["a", "b", "c", "ward"])
+    labels = np.array([0, 1, 2])
+    sentence = "Only columns that were clustered are described"
+    for columns, is_told in ((["a", "b", "c"], True), ([*frame], False)):
+        own = profile(frame[columns], labels, 3)
+        text = page(MARKDOWN, result.report, replace(result, profile=own)).decode()
+        assert (sentence in text) is is_told
 
 
 def test_noise_of_a_centre_by_hand() -> None:
