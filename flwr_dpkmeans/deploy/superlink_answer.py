@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
 from flwr_dpkmeans.deploy.node_options import NodeOptions
+from flwr_dpkmeans.deploy.proxies import proxy_before
 from flwr_dpkmeans.errors import ConfigurationError, PeerError
 from flwr_dpkmeans.flower import _private
 
@@ -27,6 +28,9 @@ What drifts is mended long before.
 
 _KEY_MEND = "ssh-keygen -t ecdsa -b 384 -N '' makes one"
 
+_WITHOUT_PROXY = (
+    "leave the proxy out of this way by proxy = 'none' in NODE.toml or by no_proxy"
+)
 _DATE_SECONDS = 2.0
 """How old the date in an answer may be.
 
@@ -67,7 +71,10 @@ def ask(options: NodeOptions, clock: Callable[[], float] = time.time) -> Answer:
         else ec.generate_private_key(ec.SECP384R1())
     )
     request = _private.impossible_activation(key.public_key())
+    proxy = proxy_before(options.superlink, insecure=options.insecure)
     where = f"superlink {options.superlink}"
+    if proxy is not None:
+        where += f" through {proxy}"
     authority = str(options.root_certificates) if options.root_certificates else None
     try:
         with _private.fleet_client(
@@ -105,12 +112,15 @@ def ask(options: NodeOptions, clock: Callable[[], float] = time.time) -> Answer:
                 "correct superlink and root-certificates, as its operator says on a way"
                 " that you trust"
             )
+            if proxy is not None:
+                mend += f", or {_WITHOUT_PROXY}"
             raise ConfigurationError(
                 f"{where} is not the one that this node knows ({error}): {mend}."
             ) from error
-        raise UnansweredError(
-            f"{where} does not answer ({error}): have it started, or correct superlink."
-        ) from error
+        mend = "have it started, or correct superlink"
+        if proxy is not None:
+            mend = f"correct {proxy.variable}, or {_WITHOUT_PROXY}, or {mend}"
+        raise UnansweredError(f"{where} does not answer ({error}): {mend}.") from error
     times = [
         ssl.cert_time_to_seconds(certificate[side])
         for side in ("notBefore", "notAfter")
