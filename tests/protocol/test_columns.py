@@ -39,12 +39,7 @@ FIRST, SECOND, THIRD = range(FIRST_NODE_ID, FIRST_NODE_ID + 3)
 
 
 def frames(*names: tuple[str, ...]) -> list[Any]:
-    """One table for each client, with its columns in this order.
-
-    Arrays where there are no names.
-
-    Those that nothing is said of are as the first one.
-    """
+    """One table for each client, with its columns in this order."""
     tables = []
     for part, own in zip(
         grid_parts(SIZES),
@@ -255,7 +250,7 @@ def test_each_node_compares_for_itself(
 def test_a_server_that_shows_each_node_its_own_columns_gets_a_sum_of_noise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Masks depend on the plan, so those of nodes with different plans do not cancel."""
+    """Masks of nodes with different plans do not cancel."""
     running = federated(NAMES, OTHER, NAMES)
 
     def change(run: ServerRun, message: Message) -> None:

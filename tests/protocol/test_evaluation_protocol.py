@@ -311,10 +311,7 @@ LABELS = {
 def replies_to_a_plan(
     monkeypatch: pytest.MonkeyPatch, kind: str, n_classes: int
 ) -> list[bytes]:
-    """What the server gets in the key phase.
-
-    Clients' keys, which are random, are the same every time.
-    """
+    """What the server gets in the key phase."""
     replace_entropy(monkeypatch, counting_bytes())
     parts = grid_parts(SIZES)
     clients = [
@@ -339,9 +336,7 @@ def replies_to_a_plan(
 def test_no_reply_tells_a_label(
     monkeypatch: pytest.MonkeyPatch, n_classes: int
 ) -> None:
-    """A server that sends plan after plan, and no sum request, would not be charged for
-    what it learns.
-    """
+    """A server that sends plans and no sum request would not be charged."""
     replies = [replies_to_a_plan(monkeypatch, kind, n_classes) for kind in LABELS]
     assert all(other == replies[0] for other in replies)
 
@@ -405,10 +400,7 @@ def answers_of_an_app(
     own: dict[str, Any],
     plan: str,
 ) -> list[tuple[bytes, str]]:
-    """The key phase with the ready-made app of two deployed nodes.
-
-    Bytes of each reply, and its code.
-    """
+    """The key phase with the ready-made app of two deployed nodes."""
     replace_entropy(monkeypatch, counting_bytes())
     paths = [
         {
@@ -442,10 +434,7 @@ def answers_of_an_app(
 
 @pytest.fixture
 def hospitals(tmp_path: Path) -> Path:
-    """Two tables of one schema.
-
-    One has a rare age, a missing ward and a hole in its remarks.
-    """
+    """Two tables of one schema."""
     ages = [[20, 97, 30, 41], [20, 33, 30, 41]]
     for i, own in enumerate(ages):
         rows = [
@@ -468,10 +457,7 @@ def hospitals(tmp_path: Path) -> Path:
 def test_the_server_chooses_no_labels_of_a_deployed_node(
     hospitals: Path, monkeypatch: pytest.MonkeyPatch, plan: str, own: str
 ) -> None:
-    """Which column holds labels is the node's word.
-
-    The run's options change no reply, nor does what is in them.
-    """
+    """Which column holds labels is the node's word."""
     node = {"label-column": own} if own else {}
     answers = []
     for column in ("age", "a", "remark", ""):

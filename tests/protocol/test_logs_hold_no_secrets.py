@@ -51,10 +51,7 @@ SHORTEST = 7
 
 
 def spellings_of_bytes(secret: bytes) -> Iterator[str]:
-    """Hexadecimal, base64 at each alignment, and as Python shows bytes.
-
-    Of the first 24 bytes, which is enough.
-    """
+    """Hexadecimal, base64 at each alignment, and as Python shows bytes."""
     start = secret[:24]
     if len(start) < 8 or len(set(start)) < 5:
         return
@@ -90,9 +87,7 @@ def spellings_of_array(array: NDArray[Any]) -> Iterator[str]:
 
 
 def spellings_of_word(value: int) -> Iterator[str]:
-    """A word of the ring: as it is, as a signed number, and as the statistic that it
-    stands for.
-    """
+    """A word of the ring as it is, signed, and as the statistic that it is."""
     signed = int(np.uint64(value).view(np.int64)) if value >= 0 else value
     for text in (str(value), str(signed), f"{value:x}"):
         if len(text.lstrip("-")) >= SHORTEST:
@@ -108,9 +103,7 @@ SHOWN = {"msg", "args", "exc_text", "stack_info"}
 
 
 class Catcher(logging.Handler):
-    """Keeps every record as each rendering shows it, and with all its fields, as other
-    handlers may.
-    """
+    """Keeps every record as each rendering shows it, and with all its fields."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
@@ -191,10 +184,7 @@ class Watch:
 
 
 def hidden_bytes(state: Any) -> list[bytes]:
-    """Keys and other secrets of a protocol state.
-
-    The bytes in all fields that its repr leaves out.
-    """
+    """Keys and other secrets of a protocol state."""
     found: list[bytes] = []
     waiting: list[Any] = [
         getattr(state, each.name) for each in fields(state) if not each.repr
@@ -213,10 +203,7 @@ def hidden_bytes(state: Any) -> list[bytes]:
 
 
 def found_in(text: str, forbidden: dict[str, str]) -> list[str]:
-    """What of it is in a text.
-
-    a single number of six digits may be there by chance, three are not.
-    """
+    """What of it is in a text."""
     found = [secret for secret in forbidden if secret in text]
     short = [secret for secret in found if len(secret.replace(".", "").lstrip("0")) < 8]
     return [
@@ -230,9 +217,7 @@ def found_in(text: str, forbidden: dict[str, str]) -> list[str]:
 def watch(
     monkeypatch: pytest.MonkeyPatch, truth: Truth, capfd: pytest.CaptureFixture[str]
 ) -> Iterator[Watch]:
-    """Catch all loggers from DEBUG up, Flower's too, what is printed, and all keys and
-    masks.
-    """
+    """Catch all loggers, Flower's too, what is printed, all keys and masks."""
     watched = Watch(Catcher(), capfd, truth)
     names = ("", "flwr", "flwr_dpkmeans")
     before = [
@@ -279,7 +264,7 @@ def watch(
 
 
 class TalkativeClient(KMeansClient):
-    """Fails in one call with its rows in the exception's text, its cause and its notes."""
+    """Fails once with its rows in the exception's text, cause and notes."""
 
     def __init__(self, points: Any, at_call: int, error: type[Exception]) -> None:
         super().__init__(points)
@@ -315,9 +300,7 @@ def run(
     drop: bool = True,
     **values: Any,
 ) -> Federation:
-    """A run with everything in it: private count, a client that fails, one that is
-    lost, an evaluation with labels.
-    """
+    """A private count, a client that fails, one that is lost, an evaluation."""
     parts = rows()
     client = TalkativeClient(parts[VICTIM - FIRST_NODE_ID], 2, ValueError)
     federation = make_federation(
@@ -402,10 +385,7 @@ def test_the_default_algorithm_too(watch: Watch) -> None:
 
 @pytest.mark.parametrize("error", [ValueError, DataError, MemoryError])
 def test_a_client_that_fails_at_once(error: type[Exception], watch: Watch) -> None:
-    """The server is told that something is wrong.
-
-    a sentence of this package is in the node's own log only.
-    """
+    """The server is told that something is wrong."""
     parts = rows()
     client = TalkativeClient(parts[0], 0, error)
     federation = make_federation(parts, loaders={FIRST_NODE_ID: lambda _: client})

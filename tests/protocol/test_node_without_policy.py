@@ -325,9 +325,7 @@ def test_an_approved_plan_is_accepted_in_every_run_and_no_other_one() -> None:
 def test_a_count_that_lowers_delta_and_named_columns_leave_the_approved_digest_as_it_is(
     names: tuple[str, ...],
 ) -> None:
-    """Otherwise a run that is approved would end after its count, charged in full, and
-    no named one could be agreed.
-    """
+    """Otherwise an approved run would end after its count, charged in full."""
     config = small_config(n_examples=None, feature_names=names)
     first = draft_plan(config, run_id=1, n_clients=3, seed=5, n_features=2)
     answered = "" if names else columns_digest(6, ("age", "income"))

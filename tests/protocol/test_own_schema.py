@@ -63,9 +63,7 @@ def answers(
     run: dict[str, Any],
     lines: list[str],
 ) -> list[bytes]:
-    """What the server gets of two deployed nodes in the key phase, the first of which
-    has this file.
-    """
+    """What the server gets of two nodes, the first of which has this file."""
     replace_entropy(monkeypatch, counting_bytes())
     nodes, policy = [], folder / "policy.toml"
     policy.write_text("allow-anything = true\n")
@@ -227,10 +225,7 @@ HOLES: dict[str, Any] = {
 def test_a_gap_in_ones_own_table_is_no_error_whatever_its_columns_are(
     kind: str, tmp_path: Path
 ) -> None:
-    """The server would see that a row has one.
-
-    Failures of a table have a sentence of their own.
-    """
+    """The server would see that a row has one."""
     assert (
         client_of(HOLES[kind], tmp_path).fit([], {"task": "describe"})[2]["n_features"]
         == 2

@@ -128,10 +128,7 @@ class Cheat:
     def impersonate(
         self, victim: int, others: Sequence[int], credentials: Mapping[int, Credential]
     ) -> Words | None:
-        """Play all others towards one client with keys of its own.
-
-        The victim's vector, or None if it refuses.
-        """
+        """Play all others towards one client with keys of its own."""
         plan = self.run.plan
         trust = trust_model(plan.config.trust)
         digest = plan_digest(dump_plan(plan))
@@ -170,10 +167,7 @@ class Cheat:
     def require_refused(
         self, content: RecordDict, *words: str, node: int = VICTIM
     ) -> str:
-        """A sentence comes back, and nothing else.
-
-        Nothing is charged and nothing changes.
-        """
+        """A sentence comes back, and nothing else."""
         before = states_of(self.federation, node)
         reply = self.exchange(content, node)
         assert set(reply) == {RECORD}
@@ -431,10 +425,7 @@ def test_other_wrong_signatures_are_refused() -> None:
 
 
 def test_an_identity_stands_for_one_node() -> None:
-    """A party that signs for two nodes, alone or with the server, counts once.
-
-    So does the client itself.
-    """
+    """A party that signs for two nodes, alone or with the server, counts once."""
     server = cheat()
     run_id, digest = server.run.plan.run_id, plan_digest(dump_plan(server.run.plan))
     for twice, first in ((2, 2), (VICTIM, VICTIM)):
@@ -618,9 +609,7 @@ def lose_one_reply(federation: Federation, node: int) -> None:
 @pytest.mark.parametrize("n_examples", [300, None])
 @pytest.mark.parametrize("trust", TRUST)
 def test_honest_parties_that_pin_each_other(trust: str, n_examples: int | None) -> None:
-    """Also when one drops out, and when the plan that was signed is followed by the
-    final one.
-    """
+    """Also when one drops out, and when a final plan follows the signed one."""
     federation = pinned_federation()
     lose_one_reply(federation, 5)
     result = federation.start(trust=trust, n_examples=n_examples)
@@ -659,9 +648,7 @@ def test_clients_with_and_without_pins_may_work_together() -> None:
 
 
 def test_the_operator_reads_who_is_not_recognised() -> None:
-    """One node has no identity: the run ends in the key phase, and nobody pays, not
-    even who pins nobody.
-    """
+    """One node has no identity: the run ends early, and nobody pays."""
     identities = {node: identity for node, identity in IDENTITIES.items() if node != 4}
     federation = pinned_federation(
         identities=identities, policies={4: POLICIES["not pinned"]}

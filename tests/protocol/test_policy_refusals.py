@@ -42,10 +42,7 @@ DATA_ID = "ward-7"
 
 @dataclass
 class Deployment:
-    """Nodes that read their settings from their own files, as deployed ones do.
-
-    One has a policy.
-    """
+    """Nodes that read their settings from their own files, as deployed ones do."""
 
     folder: Path
     grid: FaultyGrid
@@ -56,10 +53,7 @@ class Deployment:
         return self.folder / f"ledger-{VICTIM}.jsonl"
 
     def files(self) -> dict[str, bytes]:
-        """The victim's ledger and its head.
-
-        Beside them it notes which plans it looked at.
-        """
+        """The victim's ledger and its head."""
         found = self.folder.glob(f"ledger-{VICTIM}*")
         return {
             place.name: place.read_bytes()
@@ -354,9 +348,7 @@ FLAT = [(name, *case) for name, cases in CASES.items() for case in cases]
 
 
 def test_every_limit_has_a_case() -> None:
-    """But for pinned peers, which `test_pinned_identities` is about, and what stands in
-    place of limits.
-    """
+    """But for pinned peers, which `test_pinned_identities` is about."""
     others = {"pinned_peers", "allow_anything", "unstated"}
     assert set(CASES) == {limit.name for limit in fields(ClientPolicy)} - others
 
@@ -375,10 +367,7 @@ def test_a_limit_stops_the_run_before_anything_leaves(
     sentence: str,
     n_examples: int | None,
 ) -> None:
-    """The operator reads the sentence.
-
-    The node gave no key, wrote nothing, and tells nothing of other runs.
-    """
+    """The operator reads the sentence."""
     values = {"epsilon": 1.0, "n_examples": n_examples} | values
     points = POINTS if values.pop("server data", False) else None
     earlier = values.pop("earlier", None)
@@ -415,9 +404,7 @@ def test_a_limit_stops_the_run_before_anything_leaves(
 
 
 def asked_for(folder: Path, policy: str, run_id: int, epsilon: float) -> str:
-    """What the victim answers to a plan whose run ends before any release, so that the
-    answer costs nothing.
-    """
+    """What the victim answers to a plan whose run ends before any release."""
     deployment = deploy(folder, policy, run_id=run_id, spent=run_id == 100)
     deployment.faults.on_request = lambda message: not is_sum(message, 1)
     try:
@@ -430,10 +417,7 @@ def asked_for(folder: Path, policy: str, run_id: int, epsilon: float) -> str:
 
 
 def test_plan_after_plan_tells_what_was_spent_in_steps_only(tmp_path: Path) -> None:
-    """A server that halves what it does not know, for nothing.
-
-    Other runs have cost 5.0 of 8.0.
-    """
+    """A server that halves what it does not know, for nothing."""
     lowest, highest = 0.0, 8.0
     for number in range(12):
         middle = (lowest + highest) / 2
@@ -478,7 +462,7 @@ def test_a_node_looks_at_so_many_plans_a_day_that_cost_nothing(tmp_path: Path) -
 
 
 def test_other_plans_of_one_run_are_other_plans(tmp_path: Path) -> None:
-    """A run's number is the server's word: by many plans of one it would learn as much."""
+    """The server says a run's number: many plans of one would tell as much."""
     policy = "max-epsilon-total = 7.0\nplans-per-day = 3"
     assert asked_for(tmp_path / "run", policy, 100, 1.0) == "allowed"
     # Other runs have cost 5.0, so that none of these is allowed.
@@ -550,9 +534,7 @@ def test_a_plan_within_every_limit_runs(tmp_path: Path, n_examples: int | None) 
 def test_a_declared_largest_epsilon_counts_for_a_preliminary_plan(
     tmp_path: Path, n_examples: int | None
 ) -> None:
-    """Before N is known the worst case is only known to be at most two epsilons, and at
-    most max_epsilon.
-    """
+    """Before N is known the worst case is at most 2 epsilon or max_epsilon."""
     deployment = deploy(tmp_path / "run", "max-epsilon-per-run = 1.5")
     assert deployment.start(
         epsilon=1.0, n_examples=n_examples, max_epsilon=1.5
@@ -596,9 +578,7 @@ def test_an_owner_who_becomes_stricter_is_obeyed_at_once(
 
 
 def another_run(deployment: Deployment, limit: str) -> None:
-    """Charge a run that alone fits into the budget, as a node's own check would have
-    it.
-    """
+    """Charge a run that alone fits into the budget."""
     other = (
         {"epsilon": 1.5, "delta": 1e-6}
         if limit == "epsilon"
@@ -663,7 +643,7 @@ def test_a_run_under_way_has_paid_and_no_other_takes_its_budget(
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that fork")
 def test_two_whole_runs_at_once_never_exceed_the_total(tmp_path: Path) -> None:
-    """Each in a process of its own, with room for one; whoever is refused is told why."""
+    """Each in its own process, with room for one; the other is told why."""
     deploy(tmp_path / "run", "max-epsilon-total = 6.2")
     reading, writing = os.pipe()
     children = []
@@ -701,9 +681,7 @@ def test_two_whole_runs_at_once_never_exceed_the_total(tmp_path: Path) -> None:
 
 
 class Raced(MemoryLedger):
-    """A ledger that another process charges between the last check and this run's own
-    charge.
-    """
+    """A ledger that another process charges between last check and charge."""
 
     def charge(self, entry: LedgerEntry, admit: Admit | None = None) -> None:
         if not self.entries():
@@ -814,10 +792,7 @@ def test_a_ledger_that_cannot_be_written_is_refused_before_anything_leaves(
 def test_a_ledger_that_is_put_back_during_a_run_stops_this_client(
     tmp_path: Path, when: str
 ) -> None:
-    """Both files at once, which the files themselves cannot tell.
-
-    But the run's own memory can.
-    """
+    """Both files at once, which the files themselves cannot tell."""
     deployment = deploy(tmp_path / "run", ALLOWING)
     backup = deployment.files()
 
@@ -878,7 +853,7 @@ def settings_of(config: dict[str, Any]) -> NodeSettings:
 def test_a_node_that_lost_its_memory_gives_nothing_and_pays_nothing(
     tmp_path: Path,
 ) -> None:
-    """The SuperNode restarted between two rounds: it is left out, and the others go on."""
+    """A SuperNode restarted between rounds is left out, and the others go on."""
     ledgers = {node: FileLedger(tmp_path / f"ledger-{node}") for node in (2, 3, 4, 5)}
     federation = make_federation(grid_parts((120, 80, 60, 40)), ledgers=ledgers)  # type: ignore[arg-type]
 
@@ -900,9 +875,7 @@ def test_a_node_that_lost_its_memory_gives_nothing_and_pays_nothing(
 def test_a_plan_that_is_sent_again_gets_no_second_key(
     tmp_path: Path, keeps_state: bool
 ) -> None:
-    """The same run id after a finished run, by a server that restarted, and by one that
-    kept the plan.
-    """
+    """The same run id, by a server that restarted or that kept the plan."""
     first = deploy(tmp_path / "run", ALLOWING)
     first.start(epsilon=1.0, delta=1e-4, min_clients=3)
     before = first.files()
@@ -920,9 +893,7 @@ def test_a_plan_that_is_sent_again_gets_no_second_key(
 
 
 def test_a_server_that_restarts_pays_for_its_new_run(tmp_path: Path) -> None:
-    """The same configuration under a new run id is a new run, whose cost is added,
-    until nothing is left.
-    """
+    """A new run id is a new run, whose cost is added until nothing is left."""
     spent = [5.0]
     for run_id in (41, 42, 43):
         deployment = deploy(

@@ -500,10 +500,7 @@ def test_a_plan_that_knows_the_box_before_the_release_is_refused() -> None:
 
 @pytest.mark.parametrize("index", [0, 1])
 def test_another_release_for_one_client_is_found_out(index: int) -> None:
-    """A client that is sent another histogram finds another range.
-
-    Its tag, or the final plan, does not fit.
-    """
+    """A client that is sent another histogram finds another range."""
     with hostile() as server:
         for before in range(-1, index):
             server.complete(server.request(before))

@@ -58,9 +58,7 @@ def place_of(message: Message) -> tuple[str, int, int]:
 
 
 class Silence:
-    """Nodes that fall silent for ever: at a stage and round, before they act (`late`:
-    after they did).
-    """
+    """Nodes that fall silent for ever at a stage (`late`: after they acted)."""
 
     def __init__(self, *fates: tuple[int, str, int, bool]) -> None:
         self.fates = {node: (stage, index, late) for node, stage, index, late in fates}
@@ -177,9 +175,7 @@ def test_two_clients_fall_silent_and_the_sum_is_that_of_the_vectors_that_arrived
 def test_noise_is_enough_without_those_that_are_lost_and_those_that_collude(
     n_lost: int, truth: Truth
 ) -> None:
-    """A server that claims to have lost t clients, and knows the shares of t others,
-    still faces the planned noise.
-    """
+    """A server that claims to have lost t and knows t others' shares."""
     federation = make_federation(grid_parts(SIZES))
     lost, colluding = (4, 7)[:n_lost], (5, 6)
     Silence(*((node, "unmask", 1, True) for node in lost)).install(federation)
@@ -217,9 +213,7 @@ def test_noise_is_enough_without_those_that_are_lost_and_those_that_collude(
 def test_plans_that_are_found_on_the_way_are_recovered_as_well(
     values: dict[str, Any],
 ) -> None:
-    """A private count, private bounds and an undeclared width come before the plan is
-    final.
-    """
+    """Private count and bounds, undeclared width come before the final plan."""
     parts = grid_parts([400] * N)
     federation = make_federation(parts)
     Silence((4, "sum", 0, True), (7, "unmask", 1, False)).install(federation)
@@ -258,9 +252,7 @@ def test_more_than_may_be_silent_stop_the_run_with_a_sentence() -> None:
 def test_too_few_shares_open_another_attempt_which_is_charged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One survivor sends a wrong share: the key does not fit what its owner committed
-    to.
-    """
+    """A wrong share: the key does not fit what its owner committed to."""
     parts = grid_parts(SIZES)
     federation = make_federation(parts)
     receive = recover_session.RecoverSession.receive_unmask
@@ -392,10 +384,7 @@ def test_false_survivors_are_refused(told: Any, words: str) -> None:
 
 
 def test_a_client_that_some_are_told_is_dropped_is_not_opened() -> None:
-    """Half of the clients give shares of node 4's self mask, half of its pairwise key.
-
-    Not enough for either.
-    """
+    """Half give shares of node 4's self mask, half of its pairwise key."""
     federation = make_federation(grid_parts(SIZES))
     unmask_with(
         federation,

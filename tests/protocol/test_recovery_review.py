@@ -63,9 +63,7 @@ def run(federation: Federation, **values: Any) -> Any:
 def test_no_more_shares_are_counted_on_than_can_be_left(
     trust: str, n_clients: int, max_silent: int, min_clients: int
 ) -> None:
-    """However few agreed to the plan: the smallest sum that clients help to open,
-    without those that collude.
-    """
+    """The smallest sum that clients help to open, without those who collude."""
     config = small_config(
         dropout="recover",
         trust=trust,
@@ -89,10 +87,7 @@ def test_no_more_shares_are_counted_on_than_can_be_left(
 def test_a_private_count_has_its_noise_if_some_did_not_even_answer_the_plan(
     trust: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three never answer.
-
-    a server then claims to have lost t of the others, and works with t more.
-    """
+    """Three never answer."""
     federation = make_federation(grid_parts([40] * N))
     factors: list[float] = []
 
@@ -116,9 +111,7 @@ def test_a_private_count_has_its_noise_if_some_did_not_even_answer_the_plan(
 
 
 class PutBack:
-    """One node's state as it was before a request, put back after its reply went out,
-    and a message sent to it.
-    """
+    """A node's older state, put back after its reply, and a message to it."""
 
     def __init__(
         self,
@@ -176,10 +169,7 @@ class OtherSurvivors(PutBack):
 
 
 def test_a_client_whose_state_is_put_back_gives_shares_once() -> None:
-    """A reply is sent before its context is kept.
-
-    With the older one, both shares of a neighbour would be given.
-    """
+    """A reply is sent before its context is kept."""
     federation = make_federation(grid_parts([30] * 9))
     put_back = OtherSurvivors(federation, ("unmask", 2), ("unmask", 2))
     result = run(federation)

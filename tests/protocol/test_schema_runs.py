@@ -69,10 +69,7 @@ def run(
     names: Any = NAMES,
     **more: Any,
 ) -> np.ndarray:
-    """Cluster as a deployment does; the first node's configuration may be another one.
-
-    Its centroids.
-    """
+    """Cluster as a deployment does; the centroids of the first node's file."""
     nodes = []
     for index in range(2):
         config = {
@@ -171,9 +168,7 @@ REFUSED = {
 
 
 def swapped(text: str) -> str:
-    """The same columns in another order, which positions in sentences would be wrong
-    by.
-    """
+    """The same columns in another order, not that of positions in sentences."""
     head, age, *others = text.splitlines()
     return "\n".join([head, *others, age])
 

@@ -333,9 +333,7 @@ def test_who_refuses_puts_no_words_of_its_own_into_other_logs(
 def test_a_stopped_node_deletes_its_copy_of_the_rows(
     tells: bool, tmp_path: Path, set_limits: SetLimits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A large table lies in a file of the run's, which only a result or another run's
-    hour deleted.
-    """
+    """A large table's file was deleted by a result or another run's hour only."""
     set_limits(table_bytes=100)
     deploy(monkeypatch, is_deployed=tells)
     (tmp_path / "policy.toml").write_text("allow-anything = true\n")

@@ -40,10 +40,7 @@ SUPPORTED = [pair for pair in COMBINATIONS if pair not in UNSUPPORTED]
 
 
 def planted(n_clients: int, scale: float) -> Any:
-    """Noise that is the same in total whoever adds it.
-
-    The first of M shares carries all of it.
-    """
+    """Noise that is the same in total whoever adds it."""
     counters = {"server": 0, "clients": 0}
 
     def draw(
@@ -130,9 +127,7 @@ def test_no_noise_is_plain_lloyd(
 
 @pytest.mark.parametrize("trust", OF_PARTIES)
 def test_lloyd_needs_no_patch_to_be_plain(trust: str) -> None:
-    """Nothing is replaced here: the plan itself has no noise, and says that nobody is
-    protected.
-    """
+    """The plan itself has no noise, and says that nobody is protected."""
     parts = grid_parts((90, 110), n_features=4, seed=5)
     federation = make_federation(parts)
     result = federation.start(

@@ -299,9 +299,7 @@ def test_a_refusal_by_the_node_reaches_the_server_as_one_sentence() -> None:
 
 
 def let_speak_another_protocol(federation: Federation, node: int) -> None:
-    """Let one node compute with another protocol version, while the server makes
-    everybody believe the contrary.
-    """
+    """One node has another protocol version, and the server hides it from all."""
     nodes, newer = federation.grid._nodes, OWN.protocol + 1
 
     def app(message: Message, context: Context) -> Message:
@@ -327,9 +325,7 @@ def let_speak_another_protocol(federation: Federation, node: int) -> None:
 def test_a_sum_over_two_protocol_versions_does_not_open(
     trust: str, dropout: str, truth: Truth
 ) -> None:
-    """A server that lies to both sides about the other's version gets masks that do not
-    cancel.
-    """
+    """A server that lies to both sides gets masks that do not cancel."""
     federation = make_federation(grid_parts((40, 50, 60, 70, 30, 20)))
     let_speak_another_protocol(federation, VICTIM)
     config = small_config(

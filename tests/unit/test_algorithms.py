@@ -263,9 +263,7 @@ def grid_points(generator: np.random.Generator, rows: int, d: int) -> Floats:
 def adversarial_rows(
     centroids: Floats, radius: float | None, generator: np.random.Generator
 ) -> Floats:
-    """Corners, walls, centroids, bisectors, points at the radius and one grid step on
-    either side of it.
-    """
+    """Corners, walls, centroids, bisectors, points at the radius or a step off."""
     k, d = centroids.shape
     corners = [
         list(corner)

@@ -120,9 +120,7 @@ def test_a_table_without_names_is_matched_by_position_if_that_is_asked_for(
 def test_anything_else_is_refused_before_budget_is_spent(
     tmp_path: Path, rows: list[str], sentence: str
 ) -> None:
-    """The sentence is read by the server, so it tells numbers and no name of the
-    client's table.
-    """
+    """The server reads the sentence: it has numbers, and no name of the table."""
     with pytest.raises(RefusalError) as caught:
         run(tmp_path, rows)
     assert sentence in str(caught.value)

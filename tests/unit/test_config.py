@@ -532,7 +532,7 @@ def test_help_tells_every_option_of_an_object(group: type[Group]) -> None:
 def test_what_is_no_finite_number_is_refused_in_one_sentence(
     value: object, said: str
 ) -> None:
-    """An integer beyond all floats too, whose digits Python itself may refuse to write."""
+    """Also an integer beyond all floats, which Python may refuse to write."""
     with pytest.raises(
         ConfigurationError,
         match=f"^limit is {said}, but it must be a finite number: give 1.0.$",

@@ -331,9 +331,7 @@ def test_metrics_count_runs_round_trips_and_refusals(
     ("trust", "algorithm"), [("oblivious", "fastlloyd"), ("central", "glloyd")]
 )
 def test_no_metric_depends_on_rows(tmp_path: Path, trust: str, algorithm: str) -> None:
-    """Two tables that differ in one row, and two that have nothing in common, give
-    equal numbers but for times.
-    """
+    """Two tables that differ in one row, and two with nothing in common."""
     one = [np.array(part) for part in grid_parts((60, 50, 40))]
     neighbour = [one[0][1:], *one[1:]]
     other = [np.full((300, 2), 0.875), np.zeros((0, 2)), np.full((90, 2), -0.5)]
@@ -354,9 +352,7 @@ def test_no_metric_depends_on_rows(tmp_path: Path, trust: str, algorithm: str) -
 
 @pytest.fixture
 def node(tmp_path: Path) -> Path:
-    """A node that has given three runs, one on data of another name, and refused an
-    app.
-    """
+    """A node that gave three runs, one on other data, and refused an app."""
     file = write_node(
         tmp_path / "ward", data_id="rows", log_file=str(tmp_path / "node.log")
     )

@@ -22,12 +22,7 @@ MODULES = sorted((ROOT / PACKAGE).rglob("*.py"))
 
 
 def imports_of(source: str, name: str, *, is_package: bool) -> Iterator[str]:
-    """Every imported module's dotted name, imports inside functions and of relative
-    names included.
-
-    Those of a module as a program (``if __name__ == "__main__"``) are not: nobody who
-    imports the module runs them.
-    """
+    """Names of imported modules, also inside functions; none of a program."""
     package = name if is_package else name.rpartition(".")[0]
     tree = ast.parse(source)
     tree.body = [node for node in tree.body if not is_program(node)]
@@ -95,7 +90,7 @@ WITH_FLOWER = ("flower", "deploy", "cli")
 
 
 def foreign(name: str, imported: list[str]) -> list[str]:
-    """Imports of other people's packages that do not belong in a module, as sentences."""
+    """Other people's packages that do not belong in a module, as sentences."""
     found = []
     for module in imported:
         top = module.split(".")[0]
@@ -301,10 +296,7 @@ def test_public_names_are_there() -> None:
 
 
 def test_a_price_of_gaussian_noise_waits_for_no_library() -> None:
-    """Importing SciPy's root finders takes as long as a thousand prices.
-
-    a process has a few.
-    """
+    """Importing SciPy's root finders takes as long as a thousand prices."""
     code = (
         "import sys; from flwr_dpkmeans.privacy.accounting import compose_epsilon as"
         " price\nfrom flwr_dpkmeans.privacy.release import GaussianRelease as"

@@ -85,11 +85,7 @@ def _restored() -> Iterator[None]:
 
 
 def alone(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
-    """A program that has set up no logging of its own, and its standard output.
-
-    Called in the test and no fixture, since pytest adds its own handlers between the
-    two.
-    """
+    """A program that has set up no logging of its own, and its standard output."""
     monkeypatch.setattr(logging.root, "handlers", [])
     PACKAGE.handlers[:] = []
     return io.StringIO()
@@ -107,10 +103,7 @@ def node_context(**config: Any) -> Context:
 def test_every_line_says_where_in_the_run_it_belongs(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Server and clients, DEBUG lines too.
-
-    a client's node id is never on a line of the server.
-    """
+    """Server and clients, DEBUG lines too."""
     federation = make_federation(grid_parts((20, 20, 20)))
     with caplog.at_level(logging.DEBUG, "flwr_dpkmeans"):
         federation.start(algorithm="lloyd", max_iter=2)
@@ -172,9 +165,7 @@ def test_a_place_ends_with_its_block_even_when_it_raises(
 def test_every_logger_of_the_package_is_placed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Rooms that know no run speak of one when they are called in it, so no module
-    makes a logger by itself.
-    """
+    """No module makes a logger by itself: it may be called inside of a run."""
     root = Path(inspect.getfile(flwr_dpkmeans)).parent
     names = set()
     for path in root.rglob("*.py"):
@@ -627,9 +618,7 @@ def test_no_dataclass_prints_arrays_or_bytes_unless_it_may() -> None:
 def test_a_client_forgets_its_keys_with_the_result(
     dropout: str, n_clients: int
 ) -> None:
-    """Else whoever kept the run's messages, and reads a node's memory later, opens its
-    vectors and all sums.
-    """
+    """Else a node's memory later opens the vectors of kept messages."""
     federation = make_federation(grid_parts((20,) * n_clients))
     federation.start(algorithm="lloyd", max_iter=1, dropout=dropout)
     for context in federation.grid.contexts.values():
@@ -732,10 +721,7 @@ def test_nodes_are_called_by_their_names_in_lines_and_sentences_but_not_in_paths
 
 
 def test_a_nodes_lines_call_others_by_the_names_that_its_policy_pins() -> None:
-    """By what is announced now, and by the cohort that it remembers.
-
-    Never by what somebody calls itself.
-    """
+    """By what is announced now, and by the cohort that it remembers."""
     own, peer, stranger, later = (Identity.generate() for _ in range(4))
     numbers = dict(
         zip(
@@ -815,10 +801,7 @@ with grid.running():
 def test_a_server_app_of_somebodys_own_is_not_mute(
     tmp_path: Path, program: str, begins: str | None
 ) -> None:
-    """Its rounds are lines of Flower's, where its program shows nothing itself.
-
-    Each line comes once.
-    """
+    """Its rounds are lines of Flower's, where its program shows nothing itself."""
     policy = tmp_path / "policy.toml"
     policy.write_text("allow-anything = true\n")
     words = [sys.executable, "-c", _OWN_APP, program, str(policy), str(tmp_path)]

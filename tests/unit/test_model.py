@@ -275,10 +275,7 @@ def paths_of(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 def is_refused_or_sound(text: bytes) -> bool:
-    """Whether a file is a model that works.
-
-    Anything else than one sentence about it fails the test.
-    """
+    """Whether a file is a model that works."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.json"
         path.write_bytes(text)
@@ -446,7 +443,7 @@ def test_rows_with_gaps_have_no_label_and_are_counted(
 def test_blank_lines_between_rows_of_one_column_are_refused(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No reader sees them, so that the labels of all later rows stood a line too early."""
+    """No reader sees them: the labels of later rows stood a line too early."""
     model_of([[0.5], [-0.5]], Bounds((0.0,), (100.0,)), feature_names=("age",)).save(
         folder / "model.json"
     )

@@ -584,10 +584,7 @@ def test_the_example_names_every_key() -> None:
 def test_check_says_what_the_data_have_cost_and_notes_a_data_set_under_another_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The default name in the ledger is the path.
-
-    a renamed file would have its whole budget again.
-    """
+    """The default name in the ledger is the path."""
     file = write_node(tmp_path)
     ledger = FileLedger(tmp_path / "ledger.jsonl")
     rows = str(tmp_path / "rows.npy")

@@ -245,9 +245,7 @@ def test_a_database_a_schema_and_a_table_without_names(here: Path) -> None:
 
 
 def test_a_port_that_is_taken_is_left_to_whom_it_belongs(here: Path) -> None:
-    """Parties of one machine choose different ones, whatever else runs there, and so do
-    federations.
-    """
+    """Parties and federations of one machine choose different ones."""
     invitation = Invitation.from_toml(here / "invitation.toml")
     federations = [
         invitation.model_copy(update={"certificate": text})
@@ -301,9 +299,7 @@ def test_parties_are_pinned_once_and_another_invitation_is_refused(
 def test_nobody_is_pinned_by_an_invitation_that_was_another_one_at_first(
     what: str, here: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """All parties read the same fingerprint to each other, but this one would speak to
-    another SuperLink.
-    """
+    """All read the same fingerprint, but this one has another SuperLink."""
     init()
     join(here, "ward-8"), join(here, "ward-9")
     (made := tmp_path / "other").mkdir()

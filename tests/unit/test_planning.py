@@ -80,12 +80,7 @@ def stranger_sigma(
     delta: float,
     log_ratios: Callable[[float], tuple[float, float]] = lambda _: (0.0, 0.0),
 ) -> float:
-    """Smallest multiplier whose Gaussian mechanism is (epsilon, delta)-DP (Balle and
-    Wang 2018, Theorem 8).
-
-    `log_ratios` a and b of discrete and continuous noise take a + b of epsilon and a
-    factor e^-a of delta.
-    """
+    """Smallest multiplier that is (epsilon, delta)-DP (Balle and Wang 2018)."""
 
     def excess(log_sigma: float) -> float:
         sigma = math.exp(log_sigma)
@@ -103,9 +98,7 @@ def stranger_sigma(
 def stranger_log_ratios(
     stds: Sequence[float], sizes: Sequence[int], rounds: int
 ) -> tuple[float, float]:
-    """Log-ratios, up to e^-100, of m entries of noise of standard deviation s in grid
-    steps of 2^-16, s not near 1.
-    """
+    """Log-ratios, up to e^-100, of m entries of noise of deviation s in steps."""
     above = below = 0.0
     for std, size in zip(stds, sizes, strict=True):
         unit = 24.0 * (std * 2.0**16) ** 2
@@ -351,9 +344,7 @@ def continuous(plan: Plan) -> float:
 def test_discrete_noise_is_affordable_at_every_epsilon(
     algorithm: str, trust: str, shape: tuple[int, int], epsilon: float
 ) -> None:
-    """Also with a retry, and for the hundreds of thousands of entries of an outer
-    product.
-    """
+    """Also with a retry, and for the entries of an outer product."""
     d, k = shape
     server = (
         ServerFacts(200, (0.0,) * d, 0.4 * math.sqrt(d), 0.5)
@@ -378,9 +369,7 @@ def test_discrete_noise_is_affordable_at_every_epsilon(
 
 
 def test_noise_of_a_few_grid_steps_costs_more_but_has_a_price() -> None:
-    """A tiny clip bound: the discrete noise costs a noticeable part of epsilon, and the
-    plan stays within epsilon.
-    """
+    """A tiny clip bound: discrete noise costs a noticeable part of epsilon."""
     server = ServerFacts(30, (0.0,) * 8, 1e-4, 1e-6)
     values = config(algorithm="feddp_kmeans", trust="central", epsilon=8.0, delta=1e-6)
     plan = draft_plan(
@@ -396,10 +385,7 @@ def test_worst_case_of_laplace_rounds_adds_up() -> None:
 
 
 def test_worst_case_of_spread_retries_is_covered() -> None:
-    """A strong round of fine noise and a weaker one of coarse noise.
-
-    One repetition of each costs most of all.
-    """
+    """A strong round of fine noise and a weaker one of coarse noise."""
     from flwr_dpkmeans.sums.price import price
 
     plan = plan_of(algorithm="fastlloyd", max_retries=2, max_iter=2, trust="central")
@@ -858,9 +844,7 @@ def test_limit_that_only_a_long_run_meets_does_not_refuse_early() -> None:
 def test_limit_that_only_a_wide_table_with_many_rows_meets_does_not_refuse_early(
     width: int | None,
 ) -> None:
-    """With proxies in a subspace no release of ProxyLloyd takes as much as one without
-    proxies.
-    """
+    """With proxies in a subspace no release takes as much as without."""
     worst = plan_of(9, n_examples=None, counted=100_000).epsilon_worst_case
     assert (
         worst < plan_of(9, n_examples=None, counted=10, n_clusters=9).epsilon_worst_case

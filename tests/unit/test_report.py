@@ -356,10 +356,7 @@ def test_one_client_is_one_table(n_clients: int, words: str) -> None:
 
 
 def test_faint_clusters_follow_from_the_last_release_of_counts() -> None:
-    """Of a scale of 20, of which half is priced, after one of 5.
-
-    Fewer than 60 are mostly noise.
-    """
+    """Of a scale of 20, of which half is priced, after one of 5."""
     report = REPORTS["fastlloyd"]
     line = report.releases[0]
     lines = [("counts", 5.0), ("counts", 20.0), ("sums", 1.0)]

@@ -197,9 +197,7 @@ def test_a_folder_is_made_whole_or_not_at_all(
 def test_no_folder_is_made_inside_an_app_that_packs_all_of_its_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A ledger, a policy and pages that must not be passed on went to all nodes with
-    the app.
-    """
+    """A ledger, a policy and pages went to all nodes with the app."""
     project = tmp_path / "pyproject.toml"
     project.write_text('[tool.flwr.app]\npublisher = "me"\n')
     place = tmp_path / "deep" / "office"
@@ -229,10 +227,7 @@ def test_no_folder_is_made_inside_an_app_that_packs_all_of_its_files(
 
 
 def test_a_second_federation_gets_a_port_of_its_own() -> None:
-    """Also one that is made before the first one listens.
-
-    What listens already is left alone.
-    """
+    """Also one that is made before the first one listens."""
     folders = [Path("/srv") / name for name in ("one", "two", "three")]
     assert len({server_command.free_port(folder) for folder in folders}) == 3
     with socket.create_server(("127.0.0.1", 0)) as first:
@@ -245,9 +240,7 @@ def test_a_second_federation_gets_a_port_of_its_own() -> None:
 def test_of_two_who_make_a_folder_at_once_one_has_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other one neither takes it over nor removes it, and under no umask is it open
-    to others for a moment.
-    """
+    """Nobody takes it over, removes it, or has it open to others for a moment."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "app.fab").write_bytes(FAB)
 
@@ -325,7 +318,7 @@ class Appless(Sleeping):
 
 
 def serving(options: ServerOptions) -> tuple[BaseProcess, Path]:
-    """Start a command in a process of its own, and say where its programs are at home."""
+    """Start a command in a process of its own, with its programs at home."""
     command = multiprocessing.get_context("fork").Process(
         target=server_command.serve_superlink, args=(options,)
     )
@@ -335,10 +328,7 @@ def serving(options: ServerOptions) -> tuple[BaseProcess, Path]:
 
 @pytest.mark.skipif(not is_supported(), reason="Linux lists processes by their marks")
 def test_no_superlink_outlives_its_command(office: Path) -> None:
-    """A full disk, or a pipe that nobody reads, takes no line and ends nothing.
-
-    What nobody foresaw ends all of it.
-    """
+    """A full disk, or a pipe that nobody reads, takes no line and ends nothing."""
     command, home = serving(Hindered.load(office))
     command.join(180.0)
     assert command.exitcode == 1
@@ -352,10 +342,7 @@ def test_no_superlink_outlives_its_command(office: Path) -> None:
 def test_no_superlink_runs_without_what_starts_apps(
     office: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Which the guard writes before anything is started.
-
-    There the invitation's app alone runs, whoever asks.
-    """
+    """Which the guard writes before anything is started."""
     options = ServerOptions.load(office)
     command, home = serving(Appless.load(office))
     command.join(60.0)
@@ -384,10 +371,7 @@ def test_no_superlink_runs_without_what_starts_apps(
     not is_supported(), reason="Linux tells a process of its parent's end"
 )
 def test_no_superlink_outlives_a_command_that_is_killed(office: Path) -> None:
-    """By Linux, since nothing else can do it.
-
-    What was started is told of its parent's end.
-    """
+    """By Linux, since nothing else can do it."""
     parent, home = serving(Sleeping.load(office))
     wait_for(lambda: len(marked_processes(home)) == 2)
     (apps,) = (

@@ -57,9 +57,7 @@ def test_a_large_cohort_recovers_sums_where_clients_may_fall_silent(
     given: dict[str, Any],
     expected: Dropout,
 ) -> None:
-    """Among 120 virtual clients a second round trip for each sum would be for nothing,
-    unless it is asked for.
-    """
+    """Among 120 virtual clients a second round trip would be for nothing."""
     strategy = PrivateKMeans(
         3,
         bounds=(-1, 1),
@@ -87,9 +85,7 @@ def test_a_large_cohort_recovers_sums_where_clients_may_fall_silent(
 def test_a_plan_that_is_still_to_be_made_is_said_to_cost_what_is_asked_for(
     n_examples: int | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Not what its preliminary sums cost: once before it is final, and once where it is
-    from the start.
-    """
+    """Not what its preliminary sums cost, before it is final or from the start."""
     config = parse_config(
         n_clusters=3,
         bounds=((-1.0,), (1.0,)),

@@ -91,10 +91,7 @@ def test_a_strict_policy_lets_exact_sums_through_only_as_the_page_says() -> None
 
 
 def test_updates_and_weights_by_hand() -> None:
-    """The answer moves the arrays by (3, 0, 4), of norm 5.
-
-    Half of the clip norm, so 128 of 256; a quarter of the weight.
-    """
+    """The answer moves the arrays by (3, 0, 4), of norm 5."""
     plan = plan_of(clip=10.0, most_examples=40, epsilon=2.0)
     answer = {"a": np.array([4.0, 2.0]), "b": np.array([[7.0]])}
     update, weight = statistic_of(plan, answer, 10)
@@ -157,10 +154,7 @@ def test_without_noise_a_part_is_exact_or_counted_as_changed(
 def test_a_mean_divides_by_the_weights(
     options: dict[str, Any], weight: float, divisor: float
 ) -> None:
-    """Of 256 (or, without noise, of the largest in the ring) for each client.
-
-    With noise, by no less than one's.
-    """
+    """Of 256 (or, without noise, of the largest in the ring) for each client."""
     step = build_algorithm(plan := plan_of(most_examples=40, **options)).rounds[0]
     blocks = plan.rounds[0].blocks
     unit = blocks[1].entry_bound / 256.0
@@ -283,10 +277,7 @@ def test_weights_have_an_eighth_of_the_share(
 
 
 class Losing(InProcessGrid):
-    """The answers of some nodes are lost from the third request on.
-
-    After keys and key shares.
-    """
+    """The answers of some nodes are lost from the third request on."""
 
     lost: frozenset[int] = frozenset()
     n_sent = 0
@@ -355,9 +346,7 @@ def answering(**arrays: Any) -> Node:
 
 
 def sum_of(*parts: Any, like: Any = None, **options: Any) -> Any:
-    """The run in which each client answers one array, which is to begin with zeros of
-    the type of the first.
-    """
+    """The run in which each client answers one array, of the first one's type."""
     zeros = np.zeros_like(parts[0]) if like is None else like
     grid = InProcessGrid([answering(a=np.asarray(part)) for part in parts])
     return run(grid, SecureSum(ArrayRecord({"a": Array(zeros)}), **options))
@@ -713,9 +702,7 @@ def test_under_oblivious_clients_alone_get_the_arrays() -> None:
 
 
 def test_noise_is_that_of_the_plan() -> None:
-    """Nobody moves 1,000 zeros: their deviation is the plan's, all shares counted,
-    within five standard errors.
-    """
+    """Nobody moves 1,000 zeros: their deviation is the plan's, all shares counted."""
     grid = InProcessGrid([adding(0.0)] * 3)
     strategy = SecureSum(
         record(a=np.zeros(1000)), clip=3.0, epsilon=2.0, noise="seeded", random_state=1
@@ -757,9 +744,7 @@ def test_no_server_sums_what_evaluate_answers(
 def test_no_plan_asks_a_table_how_many_rows_it_has(
     size: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Tables of 8 rows: were they taken for what an app adds, 7 arrays and a weight,
-    they would fit 7 numbers.
-    """
+    """Taken for what an app adds, 8 rows would fit 7 numbers and a weight."""
     own = NodeSettings(IN_SIMULATION, MemoryLedger(), "default", simulated=True)
     node = Node(
         client_app(lambda _: np.zeros((8, 1)), mod=SecureAggregation(lambda _: own))

@@ -223,9 +223,7 @@ def test_no_neighbours_move_a_count_of_gaps_beyond_what_it_declares(
 def test_one_raw_row_moves_each_sum_by_no_more_than_it_declares(
     by_client: bool,
 ) -> None:
-    """Brute force over all gaps that a row can have, from its cells to what a client
-    adds.
-    """
+    """Brute force over all gaps of a row, from its cells to what a client adds."""
     plan = plan_of(**LEVELS[by_client])
     step = round_of(plan)
     cells = {
@@ -280,9 +278,7 @@ def test_sensitivities_by_hand() -> None:
 def noiseless(
     plan: Plan, counts: Any, sums: Any, squares: Any, cells: Any, missing: Any = 0.0
 ) -> State:
-    """Released sums; of each row's two cells that count gaps, the part `missing` of
-    each cluster is not there.
-    """
+    """Released sums; of a row's cells that count gaps, `missing` are not there."""
     present = np.repeat(np.array(counts, dtype=float)[:, None], 2, axis=1) * (
         0.5 - np.array(missing)
     )
@@ -297,10 +293,7 @@ def noiseless(
 
 
 def test_figures_by_hand() -> None:
-    """Of 400 rows three quarters, and of 100 none, are sick.
-
-    All wards are A, or shared; ages 75 +- 10, or 50.
-    """
+    """Of 400 rows three quarters, and of 100 none, are sick."""
     plan = plan_of(epsilon=50.0)
     of_ages = 400 * (0.25 + 0.04 - 0.5)
     state = noiseless(
@@ -623,9 +616,7 @@ def test_a_result_without_the_profile_or_with_another_one_is_refused() -> None:
 
 
 def test_a_profile_shares_its_part_of_the_budget_by_hand() -> None:
-    """Counts have 1, sums and squares of two numbers 4 each, one flag and one category
-    together 4, gaps 1 each.
-    """
+    """Counts 1, sums and squares of two numbers 4 each, labels 4, gaps 1 each."""
     for profile, shares in (
         (PROFILE, [1, 4, 4, 4, 2]),
         (("age",), [1, 2, 2, 1]),

@@ -257,10 +257,7 @@ def test_the_servers_points_are_taken_from_their_centre() -> None:
 
 
 def test_noise_leaves_the_axes_to_the_servers_points_if_they_are_asked() -> None:
-    """All of them lie along the first axis, so that they say nothing of the others.
-
-    Noise is larger than what is released, along the second.
-    """
+    """All of them lie along the first axis, so that they say nothing of the others."""
     server = np.array([[0.5, 0.0, 0.0], [-0.5, 0.0, 0.0]])
     for prior, axis in ((True, [[1.0], [0.0], [0.0]]), (False, [[0.0], [1.0], [0.0]])):
         outer = steps_of(n_clusters=1, server_prior=prior)["outer-product"]
@@ -287,10 +284,7 @@ def test_a_chosen_number_of_clusters_has_its_own_centres() -> None:
 
 
 def test_weights_make_centres_of_projected_points_and_lift_them() -> None:
-    """Two heavy points and one of noise, which stands for nobody.
-
-    The centre is added to what is lifted.
-    """
+    """Two heavy points and one of noise, which stands for nobody."""
     facts = ServerFacts(3, (0.25, 0.125), 2.0, 0.5)
     (step,) = build_algorithm(
         plan_of(server=facts, width=2, n_clusters=2, weight_threshold=3.0)

@@ -86,10 +86,7 @@ def test_a_table_has_one_to_so_many_rows_of_the_width() -> None:
 
 @pytest.mark.parametrize(("unit", "entry"), [("record", 1.0), ("client", 2.0)])
 def test_histograms_of_four_columns_move_by_two(unit: str, entry: float) -> None:
-    """A hair more, in case that a root is rounded down.
-
-    A client's are scaled down together.
-    """
+    """A hair more, in case that a root is rounded down."""
     known = {} if unit == "record" else {"examples_per_client": 30}
     plan = plan_of(
         width=4,
@@ -259,10 +256,7 @@ def test_results_that_a_server_may_send(
 
 
 def test_the_noise_of_the_last_round_with_counts_is_told() -> None:
-    """Of each round its own.
-
-    What comes after the rounds, and what is no count, does not matter.
-    """
+    """Of each round its own."""
 
     def planned(name: str, *blocks: str) -> Any:
         return SimpleNamespace(

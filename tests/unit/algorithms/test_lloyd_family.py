@@ -139,9 +139,7 @@ def test_the_number_of_iterations_is_the_papers(
 
 @pytest.mark.parametrize("n", [1900, 2150, 2480, 2890, 3350, 3890, 4510])
 def test_what_other_releases_take_is_not_there_for_iterations(n: int) -> None:
-    """A private count has two fifths here, and an evaluation a fifth of what a run
-    without them has.
-    """
+    """A private count has two fifths here, an evaluation a fifth of the others."""
     counted = {
         "n_examples": None,
         "delta": 1e-6,
@@ -176,7 +174,7 @@ def test_laplace_noise_beside_an_evaluation_uses_the_whole_budget() -> None:
 def test_sums_and_counts_split_the_noise_as_the_papers_do(
     algorithm: str, ratio: float
 ) -> None:
-    """Of four columns, FastLloyd's counts have (4 d)^(1/4) times the sums' multiplier."""
+    """Of four columns, counts have (4 d)^(1/4) times the sums' multiplier."""
     for sums, counts in blocks_of(plan_of(algorithm=algorithm, width=4, max_iter=3)):
         assert counts.noise_multiplier / sums.noise_multiplier == pytest.approx(
             ratio, rel=1e-9
@@ -184,11 +182,7 @@ def test_sums_and_counts_split_the_noise_as_the_papers_do(
 
 
 def test_the_least_noise_of_all_iterations_is_priced_on_its_grid() -> None:
-    """Of three iterations, the last has half of the budget, so that its noise is
-    sqrt(3/2) times smaller than with equal parts. Steps of the grid are one half; sums
-    have sigma sqrt(3) 4 times a bound of 0.5 on 2 columns of 3 clusters, counts less
-    than a step, which counts as one.
-    """
+    """The last of three has half of the budget: noise sqrt(3/2) times smaller."""
     seen = []
 
     def calibrate(closeness_at: Any) -> float:
@@ -212,10 +206,7 @@ def test_the_least_noise_of_all_iterations_is_priced_on_its_grid() -> None:
 def test_iterations_have_their_parts_of_the_budget(
     algorithm: str, schedule: str
 ) -> None:
-    """Of its square where noise is Gaussian.
-
-    Never more than epsilon, and nearly all of it.
-    """
+    """Of its square where noise is Gaussian."""
     plan = plan_of(
         algorithm=algorithm, max_iter=4, noise_schedule=schedule, epsilon=1.5
     )

@@ -179,10 +179,7 @@ def test_rows_beyond_bounds_and_categories_that_there_are_not_are_said() -> None
 
 
 def test_cells_by_hand() -> None:
-    """A column of numbers and one of three categories.
-
-    The row whose label is no class adds nothing.
-    """
+    """A column of numbers and one of three categories."""
     plan = plan_of(classes=2, categories=(0, 3), bounds=((-1.0, 0.0), (1.0, 2.0)))
     (step,) = build_algorithm(plan).rounds
     points = np.array([[0.5, -1.0], [0.25, 0.0], [-0.5, 1.0], [1.0, 1.0]])
@@ -197,10 +194,7 @@ def test_cells_by_hand() -> None:
 
 
 def test_smoothing_by_hand() -> None:
-    """Three rows of one class, none of the other.
-
-    (rows + 1) / (all + 2), and the same within a column.
-    """
+    """Three rows of one class, none of the other."""
     plan = plan_of(classes=2, categories=(2,), bounds=((0.0,), (1.0,)), n_features=1)
     state = State(
         {"rows": np.array([3.0, -0.4]), "cells": np.array([[2.0, 1.0], [0.0, 0.0]])}
@@ -249,10 +243,7 @@ def test_without_noise_a_variance_is_what_it_is() -> None:
 
 
 def test_no_class_takes_hardly_a_row_because_noise_made_its_variance_small() -> None:
-    """Three classes of 500 rows six deviations apart, in bounds of thirty.
-
-    Accuracy fell to 0.62 in some runs.
-    """
+    """Three classes of 500 rows six deviations apart, in bounds of thirty."""
     accuracies = []
     for seed in range(8):
         generator = np.random.default_rng(seed)
@@ -266,9 +257,7 @@ def test_no_class_takes_hardly_a_row_because_noise_made_its_variance_small() -> 
 
 
 def test_classes_that_are_mostly_noise_are_warned_of() -> None:
-    """Labels that are no class anywhere, such as text, leave noise alone, which was a
-    model without a word.
-    """
+    """Labels that are no class anywhere, such as text, leave noise alone."""
     points, labels = overlapping()
     with pytest.warns(
         PrivacyWarning, match=r"3 of 4 groups are mostly noise \(number 1, 2, 3\)"
@@ -591,9 +580,7 @@ def test_naive_bayes_takes_public_bounds_only(bounds: Any, categories: Any) -> N
 def test_shapes_of_what_was_found(
     categories: tuple[int, ...], expected: dict[str, tuple[int, ...]]
 ) -> None:
-    """Three classes and two columns: of numbers, with four categories, or with two and
-    four.
-    """
+    """Three classes and two columns: numbers, four categories, or two and four."""
     values: dict[str, Any] = {"categories": categories} if categories else {}
     bounds = ((0.0, 0.0), (1.0, 3.0))
     run = read_config(
@@ -630,10 +617,7 @@ def test_the_warning_reaches_whoever_fits() -> None:
 
 
 def test_classes_of_hardly_a_row_weigh_as_one_row() -> None:
-    """Weights of 1, 1 and 3 give a mean of 0.48.
-
-    Noise of 0.1 explains 0.01 of the mean square of 0.0331 around it.
-    """
+    """Weights of 1, 1 and 3 give a mean of 0.48."""
     found, _ = pulled_together(
         np.array([[0.2], [0.4], [0.6]]),
         np.array([-5.0, 0.25, 3.0]),
@@ -730,10 +714,7 @@ def test_tables_of_categories_that_are_taken(
 
 
 def test_a_model_of_numbers_and_categories_by_hand() -> None:
-    """Two columns of numbers around one of three categories.
-
-    a negative cell of noise is none.
-    """
+    """Two columns of numbers around one of three categories."""
     plan = plan_of(
         classes=2, categories=(0, 3, 0), bounds=((-1.0, 0.0, 0.0), (1.0, 2.0, 8.0)), n_features=3, least_deviation=0.25,
         smoothing=0.5,
@@ -771,12 +752,7 @@ def test_a_model_of_numbers_and_categories_by_hand() -> None:
 
 
 def test_the_noise_in_a_variance_is_that_of_its_squares_and_of_its_mean() -> None:
-    """Of sums it counts twice the mean; of a class of half a row as of one row.
-
-    The more noise, the less is kept.
-
-    A row lies as far from a noisy mean as the mean's own error besides.
-    """
+    """Of sums it counts twice the mean; of a class of half a row as of one row."""
     plan = plan_of(classes=2, n_features=1, epsilon=40.0)
     (step,), (planned,) = build_algorithm(plan).rounds, plan.rounds
     std = {one.name: one.noise_scale for one in planned.blocks}

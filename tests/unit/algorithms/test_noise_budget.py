@@ -105,9 +105,7 @@ def test_counts_have_the_norm_of_their_noise(
 def test_all_rounds_together_cost_the_whole_budget(
     kind: NoiseFamily, declared: int | None
 ) -> None:
-    """After a count that was released, pure releases are priced as one, which is dearer
-    than one by one.
-    """
+    """After a released count, pure releases are priced as one, which is dearer."""
     known = known_of(declared)
     found = allocate(known, [[SUMS, COUNTS], [COUNTS]], kind)
     assert [[block.noise for block in blocks] for blocks in found] == [

@@ -62,9 +62,7 @@ def plan_of(d: int, k: int, n: int, epsilon: float = 2.0, **values: Any) -> Plan
 
 
 def delta_of(mu: float, epsilon: float) -> float:
-    """Balle and Wang 2018: the delta of a Gaussian mechanism of sensitivity over noise
-    mu.
-    """
+    """Delta of a Gaussian mechanism of sensitivity over noise mu (Balle 2018)."""
     return float(
         ndtr(mu / 2 - epsilon / mu)
         - math.exp(epsilon + log_ndtr(-mu / 2 - epsilon / mu))
@@ -72,7 +70,7 @@ def delta_of(mu: float, epsilon: float) -> float:
 
 
 def sigma_of(epsilon: float, delta: float) -> float:
-    """Noise multiplier of one Gaussian release, by a root of Balle and Wang's formula."""
+    """Noise multiplier of one Gaussian release, by Balle and Wang's formula."""
     return 1.0 / float(
         brentq(lambda mu: delta_of(mu, epsilon) - delta, 1e-3, 100.0, xtol=1e-14)
     )
@@ -132,10 +130,7 @@ def test_numbers_of_a_narrow_table_by_hand() -> None:
 def test_clusters_have_radii_of_their_own_where_noise_is_below_a_fiftieth_of_one() -> (
     None
 ):
-    """Of one release with all that is left of the budget, on a centroid of N / k rows.
-
-    One cluster has one.
-    """
+    """Of one release with all that is left, on a centroid of N / k rows."""
     noise = (
         sigma_of(2.0, 1e-5)
         * math.sqrt(2.0)
@@ -158,9 +153,7 @@ def shape_of(plan: Plan, array: str) -> tuple[int, ...] | None:
 
 
 def test_what_the_last_refinement_cuts_is_released_where_it_would_be_heard() -> None:
-    """Up to a noise of 3% of a radius on a centroid, in at most 64 columns, not of too
-    many clusters, and never of clients.
-    """
+    """Up to a noise of 3% of a radius, in at most 64 columns, never of clients."""
     noise = (
         sigma_of(2.0, 1e-5)
         * math.sqrt(2.0)
@@ -189,10 +182,7 @@ def test_what_the_last_refinement_cuts_is_released_where_it_would_be_heard() -> 
 def test_a_narrow_table_has_a_second_pass_where_so_many_proxies_are_heard_in_each(
     d: int, least_proxies: int
 ) -> None:
-    """A quarter of 200 in up to four columns, and as much more in more.
-
-    Half of them in eight.
-    """
+    """A quarter of 200 in up to four columns, and as much more in more."""
     # Each has 3.5 deviations of a count's noise, whose share is half of 0.35 * 0.6.
     least = (
         200 * max(4, d) / 16 * 3.5 * sigma_of(2.0, 1e-5) / math.sqrt(SEEDING / 2 * 0.6)
@@ -377,9 +367,7 @@ def test_max_iter_is_the_number_of_refinements() -> None:
 
 
 def test_shares_of_noise_from_all_clients_are_reckoned_with() -> None:
-    """Under 'distributed' the released noise is that of 5 shares where 4 are counted
-    on.
-    """
+    """Under 'distributed' noise is of 5 shares where 4 are counted on."""
     counts_noise = sigma_of(2.0, 1e-5) / math.sqrt(SEEDING * 0.6) * math.sqrt(5 / 4)
     assert (
         n_proxies_of(plan_of(2, 4, 1000, trust="distributed"))
@@ -397,10 +385,7 @@ def test_the_papers_mixture_of_noises_is_refused() -> None:
 
 
 def test_a_plan_depends_on_public_numbers_only() -> None:
-    """Not on the seed, the run, the source of noise.
-
-    And of the number of rows only through k'.
-    """
+    """Not on the seed, the run, the source of noise."""
     one, two = plan_of(2, 4, 4000), plan_of(2, 4, 4000, noise="seeded", random_state=7)
     assert one.rounds == two.rounds
 
@@ -475,10 +460,7 @@ CASES = [(1, 2, 4000), (2, 4, 4000), (9, 4, 20_000), (3, 5, 20)]
 def test_equal_releases_give_equal_states_to_the_last_bit(
     d: int, k: int, n: int
 ) -> None:
-    """Clients go on by themselves and must agree.
-
-    a fresh plan and other arrays in memory change nothing.
-    """
+    """Clients go on by themselves and must agree."""
     points = blobs(n, d)
     one = states(plan_of(d, k, n), points, 1.0)
     two = states(plan_of.__wrapped__(d, k, n), np.asfortranarray(points), 1.0)
@@ -491,9 +473,7 @@ def test_equal_releases_give_equal_states_to_the_last_bit(
 def test_the_last_digits_of_the_planned_noise_change_no_state(
     d: int, k: int, n: int
 ) -> None:
-    """A plan's noise is found by a numerical search, which another machine ends a few
-    last digits away.
-    """
+    """Another machine's numerical search ends a few last digits away."""
     plan = plan_of(d, k, n)
     algorithm, points = build_algorithm(plan), blobs(n, d)
     other = build_algorithm(plan_of(d, k, n, 2.0 * (1.0 + 1e-15)))
@@ -546,9 +526,7 @@ def test_states_carry_what_the_next_round_reads() -> None:
 
 
 def test_fewer_centroids_than_planned_leave_the_last_rows_zero() -> None:
-    """The number of clusters is public, but may be smaller than the largest one that
-    was planned.
-    """
+    """There may be fewer clusters than the largest number that was planned."""
     plan = plan_of(2, 4, 4000)
     path = states(plan, blobs(4000, 2), 1.0)
     last = build_algorithm(plan).rounds[-1]
@@ -574,10 +552,7 @@ def test_fewer_centroids_than_planned_leave_the_last_rows_zero() -> None:
 
 
 def test_surplus_noise_of_all_shares_shrinks_more() -> None:
-    """Two clients' shares where one is counted on: twice the variance.
-
-    The same release then tells less.
-    """
+    """Two clients' shares where one is counted on: twice the variance."""
     found = {}
     for trust in ("central", "distributed"):
         plan = plan_of(2, 4, 4000, trust=trust, n_clients=2)

@@ -85,10 +85,7 @@ def setting_of(
 
 
 def with_noise(planned: PlannedSum, *noises: float) -> PrivateSum:
-    """A round whose arrays have these deviations.
-
-    The last one holds for all that follow.
-    """
+    """A round whose arrays have these deviations."""
     parts, step = planned
     moved = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD)
     pairs = zip(parts, (*noises, *[noises[-1]] * len(parts)), strict=False)
@@ -132,10 +129,7 @@ def state_of(d: int, centroids: Any = None, **extras: Any) -> State:
 def test_beside_server_points_rows_are_seen_from_their_mean_at_their_radius(
     radius: float, square: float
 ) -> None:
-    """At most the box's diagonal, 2 sqrt(2).
-
-    From 0.8 squared bounds on the spread is a quarter of theirs at least.
-    """
+    """At most the box's diagonal, 2 sqrt(2)."""
     server = replace(SERVER, centre=(0.25, -0.5), data_radius=radius)
     step = with_noise(location_round(setting_of(2, 3, server=server)), 40.0, 900.0)
     clip = min(radius, 2.0 * math.sqrt(2.0))
@@ -165,10 +159,7 @@ def test_beside_server_points_rows_are_seen_from_their_mean_at_their_radius(
 
 
 def test_a_covariance_by_hand() -> None:
-    """Outer products are of residuals in 1.2 spreads.
-
-    Noise and matrix are means, in the units of the box.
-    """
+    """Outer products are of residuals in 1.2 spreads."""
     step = with_noise(covariance_round(setting_of(2, 2)), 50.0)
     state = state_of(2, **{CENTRE: [0.25, 0.5], SPREAD: [0.625]})
     clip = 1.2 * 0.625
@@ -214,9 +205,7 @@ def test_rows_are_projected_around_the_centre() -> None:
 def test_only_the_first_refinement_assigns_rows_in_the_proxies_space(
     index: int, n_passes: int, n_components: int | None, projects: bool
 ) -> None:
-    """A row nearer to the second centroid, which its projection is farther from than
-    from the first one's.
-    """
+    """A row nearer to the second centroid, whose projection is farther from it."""
     planned = refinement_round(setting_of(3, 2, n_components, n_passes=n_passes), index)
     step = with_noise(planned, 1.0)
     assert step.reads == (
@@ -262,10 +251,7 @@ def test_rows_are_clipped_at_their_own_radius_or_at_that_of_all() -> None:
 @pytest.mark.parametrize("pulls", [True, False])
 @pytest.mark.parametrize("index", [1, 2, 3])
 def test_a_refinement_by_hand(pulls: bool, index: int, owns: bool) -> None:
-    """Five clusters, of which one may not be used.
-
-    Least tau falls from a quarter to a sixteenth of it each time.
-    """
+    """Five clusters, of which one may not be used."""
     # In the second round more is missing than noise explains: a client may be silent.
     n = 3200 if index != 2 else 4000
     setting = setting_of(2, 6, n=n, pulls=pulls, widening=1.5 if owns else 1.0)
@@ -443,10 +429,7 @@ def of_clients(setting: Setting, *, per_client: bool) -> Setting:
 
 
 def test_at_client_level_nothing_is_split_by_squares_of_its_own() -> None:
-    """What each costs is mostly noise with few clients.
-
-    6 of 16 runs lost a far cluster to it, 4 without.
-    """
+    """What each costs is mostly noise with few clients."""
     setting = of_clients(setting_of(2, 5), per_client=True)
     step = with_noise(refinement_round(setting, 2), 20.0, 90.0, 3.0)
     centroids = np.array(
@@ -465,9 +448,7 @@ def test_at_client_level_nothing_is_split_by_squares_of_its_own() -> None:
 
 @pytest.mark.parametrize("per_client", [False, True])
 def test_shares_of_clients_rows_need_not_add_up(per_client: bool) -> None:
-    """They are clipped: a count that noise drowns is then as large as noise lets it be,
-    and steps are the shorter.
-    """
+    """They are clipped: a count that noise drowns is as large as noise lets it."""
     setting = of_clients(setting_of(2, 2, n=100, widening=1.0), per_client=per_client)
     step = with_noise(refinement_round(setting, 1), 1.0, 1e4, 1.0)
     state = state_of(2, [[0.5, 0.0], [0.0, 0.5]], **{RADIUS: [0.25]})
@@ -478,9 +459,7 @@ def test_shares_of_clients_rows_need_not_add_up(per_client: bool) -> None:
 
 
 def test_no_radius_is_longer_than_the_box() -> None:
-    """Else clients would refuse the state: each is four times as long where all rows of
-    a cluster are clipped.
-    """
+    """Else clients would refuse the state: each is four times as long."""
     step = with_noise(refinement_round(setting_of(2, 2), 3), 1.0)
     state = state_of(
         2,

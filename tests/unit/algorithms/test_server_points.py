@@ -56,10 +56,7 @@ def config_of(**values: Any) -> RunConfig:
 
 
 def test_a_cube_around_the_mean_takes_in_all_points() -> None:
-    """The mean is (1, 2), and the farthest points are 5 away.
-
-    3 in one column, 4 in the other.
-    """
+    """The mean is (1, 2), and the farthest points are 5 away."""
     assert bounds_from_server(np.array([[4.0, 6.0], [-2.0, -2.0], [1.0, 2.0]])) == (
         (-4.0, -3.0),
         (6.0, 7.0),
@@ -68,9 +65,7 @@ def test_a_cube_around_the_mean_takes_in_all_points() -> None:
 
 
 def on_a_line(*counts: tuple[float, int]) -> Floats:
-    """Points of one column around 1/4, as many to the left as to the right, at so many
-    times some distances.
-    """
+    """Points of one column around 1/4, at so many times some distances."""
     sides = [
         side * distance
         for distance, count in counts
@@ -333,10 +328,7 @@ def test_a_domain_is_for_private_bounds() -> None:
 def test_rows_are_clipped_scaled_and_rounded_however_many_there_are(
     n: int, d: int, bits: int
 ) -> None:
-    """A range from -2 to 6, whose middle is 2.
-
-    More rows than a window has, and not a multiple of it.
-    """
+    """A range from -2 to 6, whose middle is 2."""
     rows = np.random.default_rng(n).uniform(-4.0, 9.0, (n, d))
     expected = np.rint((np.clip(rows, -2.0, 6.0) - 2.0) / 4.0 * 2.0**bits) / 2.0**bits
     found = in_box(Bounds((-2.0,), (6.0,)), rows, bits)

@@ -110,9 +110,7 @@ def test_spreads_follow_the_rows_and_their_price_is_in_the_report() -> None:
 
 
 def test_spreads_of_one_table_have_its_holders_noise_once() -> None:
-    """There is nobody to share it with: of two shares there was twice the variance, and
-    clients in the report.
-    """
+    """There is nobody to share it with: two shares had twice the variance."""
     report = (
         DPKMeans(3, epsilon=500.0, noise="seeded", random_state=1, bounds=SCHEMA)
         .fit(ROWS)
@@ -263,9 +261,7 @@ def test_the_standard_box_by_hand(
     deviations: list[float],
     unclear: tuple[int, ...],
 ) -> None:
-    """The column with the widest range in weighted deviations keeps it, and all others
-    are widened to as many.
-    """
+    """The column widest in weighted deviations keeps its range, others widen."""
     # A variance below 0 is that of a mean which noise made too large.
     released: Any = {
         "group_counts": np.array([rows]),

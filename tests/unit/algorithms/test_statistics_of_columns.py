@@ -107,10 +107,7 @@ def test_sums_and_squares_by_hand() -> None:
 
 
 def test_bins_by_hand() -> None:
-    """Four bins of width a half.
-
-    a bin has its lower edge, the last one its upper edge too.
-    """
+    """Four bins of width a half."""
     (bins,) = arrays_of(
         "histograms", np.array([[-1.0, -0.5], [-0.75, 0.0], [1.0, 0.49], [0.5, 0.5]])
     )
@@ -118,10 +115,7 @@ def test_bins_by_hand() -> None:
 
 
 def test_radii_by_hand() -> None:
-    """Two rows near the first center, at squared distances 1/4 and 1/16.
-
-    One near the second, cut off at 1.
-    """
+    """Two rows near the first center, at squared distances 1/4 and 1/16."""
     rows, spreads = arrays_of(
         "radii", np.array([[-0.5, 0.5], [-0.25, 0.0], [1.0, -0.75]])
     )
@@ -153,7 +147,7 @@ def test_results_are_in_the_units_of_the_data() -> None:
 
 @pytest.mark.parametrize("task", TASKS)
 def test_the_noise_is_that_of_the_whole_budget_split_by_shares(task: str) -> None:
-    """Squared sensitivities over squared scales add up to one mu^2, that of (1, delta)."""
+    """Squared sensitivities over squared scales add up to the mu^2 of (1, delta)."""
     plan = plan_of(task, epsilon=1.0)
     assert 0.999 < plan.epsilon <= 1.0
     (planned,) = plan.rounds
@@ -334,10 +328,7 @@ def test_flags_of_a_frame_do_not_depend_on_the_order_of_its_columns() -> None:
 def test_a_value_at_an_edge_is_counted_in_the_bin_that_it_begins(
     lower: float, upper: float, bins: int
 ) -> None:
-    """Rounding to the grid took integers to the bin before.
-
-    4,000, 2,000, 0 and 2,000 where there were 2,000 each.
-    """
+    """Rounding to the grid took integers to the bin before."""
     rows = np.arange(lower, upper + 1.0)[:, None]
     options: dict[str, Any] = {
         "bins": bins,
@@ -432,9 +423,7 @@ def test_tables_that_do_not_go_together_are_refused(parts: Any, sentence: str) -
 @pytest.mark.parametrize("bounds", [None, "private", PrivateBounds()])
 @pytest.mark.parametrize("task", ["moments", "histograms"])
 def test_bounds_that_nobody_finds_are_refused(task: str, bounds: Any) -> None:
-    """They would be a box of 10^12 units, within which every column looks like a
-    constant.
-    """
+    """In a box of 10^12 units every column looks like a constant."""
     with pytest.raises(ConfigurationError, match="does not find them by itself"):
         federate(task, [np.zeros((20, 1))] * 2, bounds=bounds)
 
@@ -593,9 +582,7 @@ def test_noise_is_compared_with_the_rows_of_a_group(
 
 
 def test_what_groups_declare_and_how_they_share_the_budget() -> None:
-    """Of four columns: counts move by 1, sums by 2, squares less one half by 1, and
-    counts have half of a share.
-    """
+    """Of four columns: counts move by 1, sums by 2, squares less one half by 1."""
     counts, sums, squares = moment_parts(3, 4)
     assert [one.shape for one in (counts, sums, squares)] == [(3,), (3, 4), (3, 4)]
     assert [one.sensitivity.bound for one in (counts, sums, squares)] == [1.0, 2.0, 1.0]
@@ -624,10 +611,7 @@ def test_what_groups_declare_and_how_they_share_the_budget() -> None:
     [(1.0, 4.0, 0.25), (0.25, 0.25, 0.25), (-1.0, 4.0, 0.0), (1.0, -2.0, 0.5)],
 )
 def test_radii_of_noisy_sums_by_hand(spread: float, rows: float, radius: float) -> None:
-    """0.5 times the root of the mean share of the squared reach.
-
-    Of less than one row there is one.
-    """
+    """0.5 times the root of the mean share of the squared reach."""
     plan = plan_of("radii", reach=0.5, centers=((0.0, 0.0),))
     (step,) = build_algorithm(plan).rounds
     # Half of the reach away a row adds a quarter.
@@ -755,9 +739,7 @@ def said_of(task: str, parts: Sequence[Array], **values: Any) -> tuple[str, ...]
 
 @pytest.mark.parametrize("engine", ["direct", "inprocess"])
 def test_deviations_and_radii_that_are_noise_are_warned_of(engine: str) -> None:
-    """A whole column came out as one step of the grid, or as noise a thousand times its
-    size, without a word.
-    """
+    """A column came out as one step, or as noise 1,000 times it, without a word."""
     generator = np.random.default_rng(0)
     parts = [
         np.c_[generator.pareto(1.2, n).round(), generator.uniform(0, 1e5, n)]

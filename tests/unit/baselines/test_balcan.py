@@ -85,10 +85,7 @@ class Recorded(SeededNoise):
 def level_counts(
     points: FloatArray, level: int, n_levels: int, shift: FloatArray
 ) -> dict[tuple[float, ...], int]:
-    """Rows in each cell of a level, told from outside.
-
-    a cell is full from c rows on where the noise is 1 - c.
-    """
+    """Rows in each cell of a level, told from outside."""
     found: dict[tuple[float, ...], int] = {}
     for least in range(1, len(points) + 1):
         # With one declared row the threshold is 0; all cells above the level are full.
@@ -144,9 +141,7 @@ def test_a_cell_is_full_above_two_log_n_scales() -> None:
 def sequences(
     points: FloatArray, candidates: FloatArray, start: Integers, rate: float
 ) -> dict[tuple[int, ...], float]:
-    """Probability of every sequence of swaps and of the state that is chosen, by the
-    exponential mechanism.
-    """
+    """Probability of every sequence of swaps and chosen state."""
     distances = exact_distances(points, candidates)
     found: dict[tuple[int, ...], float] = {}
 

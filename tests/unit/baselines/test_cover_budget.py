@@ -60,9 +60,7 @@ def test_no_scale_is_drawn_below_the_priced_one_by_the_last_digit(
 
 @pytest.mark.parametrize("epsilon", [0.2, 1.0, 5.0])
 def test_the_total_holds_by_an_independent_composition(epsilon: float) -> None:
-    """One answer of randomised response beside normal noise, by the definition, at what
-    failures leave of delta.
-    """
+    """Randomised response beside normal noise, by the definition of delta."""
     delta = 1e-6
     budget = draft(epsilon, delta)
     (pure,) = [

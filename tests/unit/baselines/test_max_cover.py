@@ -53,9 +53,7 @@ def mixture(n_clusters: int, n_features: int, n_each: int, seed: int = 0) -> Flo
 
 
 class RecordingNoise(SeededNoise):
-    """Seeded noise that remembers the standard deviations and sizes that were asked
-    for.
-    """
+    """Seeded noise that remembers the deviations and sizes that it drew."""
 
     def __init__(self) -> None:
         super().__init__(np.random.default_rng(0))

@@ -23,9 +23,7 @@ from flwr_dpkmeans.privacy.noise import SeededNoise
 
 
 class PlannedNoise:
-    """Noise that is always the same number of grid steps, and remembers what was asked
-    for.
-    """
+    """Noise of always as many grid steps, which remembers what was drawn."""
 
     def __init__(self, steps: int = 0) -> None:
         self.asked: list[tuple[float, int]] = []

@@ -37,10 +37,7 @@ def distances(schema: Schema, rows: dict[str, list[Any]]) -> Any:
 
 
 def read_everywhere(schema: Schema, cells: list[Any], source: str, folder: Path) -> Any:
-    """The points of one column from a source of each kind.
-
-    NaN for rows that are left out.
-    """
+    """The points of one column from a source of each kind."""
     if source in ("csv", "simulated"):
         path = folder / "t.csv"
         path.write_text(
@@ -170,10 +167,7 @@ def test_a_cycle_is_two_columns_on_a_circle() -> None:
 def test_opposite_values_are_as_far_as_the_ends_of_a_number(
     scale: str, weight: float
 ) -> None:
-    """With scale none as far as the way around.
-
-    Twelve hours, beside a number whose ends are twelve units apart.
-    """
+    """With scale none as far as the way around."""
     columns = {
         "x": HOUR | {"weight": weight},
         "n": {"kind": "number", "bounds": [0, 12]},
@@ -184,9 +178,7 @@ def test_opposite_values_are_as_far_as_the_ends_of_a_number(
 
 
 def test_a_cycle_is_never_longer_than_one_column() -> None:
-    """Its two columns together have at most the length of a number at an end of its
-    bounds.
-    """
+    """Both together are at most as long as a number at an end of its bounds."""
     schema = Schema(columns={"x": HOUR, "n": {"kind": "number", "bounds": [0, 1]}})
     scaled = schema.bounds.scale(
         schema.encode({"x": np.linspace(-50, 50, 1001), "n": np.zeros(1001)}).points

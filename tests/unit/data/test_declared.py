@@ -84,10 +84,7 @@ def test_one_row_changes_nothing_but_itself(
 def test_no_row_makes_a_file_look_like_one_of_another_kind(
     tmp_path: Path, begins: str
 ) -> None:
-    """What a file begins with was looked at where that was a row.
-
-    Without a header, or behind one of a letter.
-    """
+    """What a file begins with was looked at where that was a row."""
     for end in ("\n", "\r", "\r\n"):
         for header in ([], ["a,b"], ["a"]):
             layout = Layout(
@@ -123,9 +120,7 @@ def test_no_row_makes_a_file_look_like_one_of_another_kind(
 def test_no_number_in_one_file_is_too_large_for_what_another_holds(
     tmp_path: Path, first: Any, second: Any, numbers: list[float]
 ) -> None:
-    """All files had one type, and one row's integer that floats cannot tell apart was
-    an error of the node.
-    """
+    """All files had one type, and a row's large integer was the node's error."""
     for place, cells in enumerate((first, second)):
         pq.write_table(pa.table({"a": cells}), tmp_path / f"{place}.parquet")
     assert load_declared(tmp_path, Layout(("a",))).points[:, 0].tolist() == numbers
@@ -329,10 +324,7 @@ def test_a_header_is_said_with_yes_or_no() -> None:
 def test_a_row_of_text_decides_about_no_other_row_however_numbers_are_padded(
     tmp_path: Path,
 ) -> None:
-    """Blocks of plain numbers are read at once, others line by line.
-
-    Both ways must take a cell for the same.
-    """
+    """Blocks of plain numbers are read at once, others line by line."""
     padding = [
         chr(code)
         for code in range(0x3001)

@@ -68,7 +68,7 @@ def by_schema(path: Path, store: Store) -> Table:
 
 @pytest.fixture
 def files(tmp_path: Path) -> list[Path]:
-    """One table as a file, as a folder of two with other types and orders, and as text."""
+    """One table as a file, as two files of other types and orders, as text."""
     FRAME.to_parquet(tmp_path / "one.parquet", row_group_size=30)
     (tmp_path / "parts").mkdir()
     FRAME[:200].to_parquet(tmp_path / "parts" / "0.parquet")
@@ -304,9 +304,7 @@ def test_files_are_private_and_go_with_their_run_or_an_hour_after_a_kill(
 def test_a_label_among_the_columns_is_none_of_the_kept_points(
     columns: str, tmp_path: Path, set_limits: SetLimits
 ) -> None:
-    """A second process found three names of two columns, so that a table of so many
-    rows could not take part.
-    """
+    """A second process found three names of two columns."""
     set_limits(table_bytes=100)
     table = pd.DataFrame(
         {"a": np.arange(50.0), "b": np.arange(50.0), "class": np.arange(50) % 3}

@@ -267,7 +267,7 @@ def test_values_are_as_far_apart_as_weights_say() -> None:
 
 
 def test_a_row_is_turned_into_points_by_itself(schema: Schema, table: Path) -> None:
-    """Of all tables that some of the rows make: dropping is no statistic of the others."""
+    """Whatever other rows are there: dropping is no statistic of them."""
     header, *lines = CSV.splitlines()
     alone = []
     for line in lines:
@@ -282,9 +282,7 @@ def test_a_row_is_turned_into_points_by_itself(schema: Schema, table: Path) -> N
 
 
 def test_one_row_moves_the_sums_of_categories_by_its_own_length() -> None:
-    """Brute force over all rows that a one-hot block can have, beside a number at its
-    ends.
-    """
+    """Brute force over all one-hot rows, beside a number at its ends."""
     values = [*"ABCDE", None]
     said: dict[str, Any] = {
         "kind": "category",
@@ -633,9 +631,7 @@ IDS = {"shop": {"kind": "category", "values": ["1234567890123456", "7"]}}
 )
 @pytest.mark.parametrize("kind", ["mapping", "frame"])
 def test_a_cell_decides_about_its_own_row_only(kind: str, more: Any) -> None:
-    """A gap made floating-point numbers of a whole column, in which large ones were
-    spelt as 1e15: no row was left.
-    """
+    """A gap made floats of a column, whose large ones were spelt as 1e15."""
     schema = Schema(columns=IDS)
     cells = [1234567890123456, 7, more]
     table: Any = (
@@ -681,9 +677,7 @@ def test_a_mapping_of_other_rows_in_each_column_is_refused() -> None:
 
 
 def test_a_file_of_a_folder_is_read_by_its_own_types(tmp_path: Path) -> None:
-    """One more file, whose only row has a text where others have numbers, made the node
-    fail.
-    """
+    """One file whose only row has a text instead of a number made it fail."""
     number = {"x": {"kind": "number", "bounds": (0, 1)}}
     for place, cells in enumerate(([0.25, 0.5], ["rare"], [True], ["0.75"])):
         pd.DataFrame({"x": cells}).to_parquet(tmp_path / f"{place}.parquet")
@@ -712,10 +706,7 @@ def test_a_text_of_a_database_that_is_no_utf_8_is_an_unknown_cell(
 
 
 def test_each_cell_is_counted_as_read_missing_unknown_or_outside() -> None:
-    """Cells at a bound are inside.
-
-    Of numbers, what is not finite is missing; a row is left out by its first gap.
-    """
+    """Cells at a bound are inside."""
     number, word = (
         {"kind": "number", "bounds": (0, 10)},
         {"kind": "category", "values": ["a"]},
@@ -983,10 +974,7 @@ KINDS = Schema(
 
 
 def test_texts_that_are_equal_up_to_a_nul_are_not() -> None:
-    """Releases of pandas before 3.1 hash text up to its first NUL.
-
-    One such cell cost all rows of its category.
-    """
+    """Releases of pandas before 3.1 hash text up to its first NUL."""
     found = KINDS.encode({"g": ["A\0", "A", "A", "B"], "x": [0.5] * 4})
     assert found.points[:, :2].tolist() == [[1, 0], [1, 0], [0, 1]]
 
@@ -995,10 +983,7 @@ def test_texts_that_are_equal_up_to_a_nul_are_not() -> None:
 def test_a_record_of_many_lines_is_one_row_at_most(
     tmp_path: Path, missing: str, caplog: Any
 ) -> None:
-    """Each line was a row of gaps, which a schema filled.
-
-    One patient's note was 60 rows.
-    """
+    """Each line was a row of gaps, which a schema filled."""
     note = "\n".join(["x"] * 60)
     (tmp_path / "notes.csv").write_text(
         f'age,sex,note\n30,f,"none"\n40,m,"{note}"\n50,f,"none"\n'

@@ -499,10 +499,7 @@ def test_a_wrapped_client_without_an_answer_fails_and_the_message_is_as_it_was(
 
 
 def test_a_statistic_is_asked_with_what_was_released_before() -> None:
-    """Of a preliminary round the ranges so far.
-
-    Of another the arrays by name, and then the movements.
-    """
+    """Of a preliminary round the ranges so far."""
     arrays = ArrayRecord(
         {
             "0": Array(np.array([1, 2])),

@@ -19,7 +19,7 @@ def grid_points(
 def integer_reference(
     points: np.ndarray, centroids: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Nearest centroids in integer arithmetic; argmin gives ties to the lowest index."""
+    """Nearest centroids in integers; argmin gives ties to the lowest index."""
     x = (points * 65536).astype(np.int64)
     c = (centroids * 65536).astype(np.int64)
     squares = ((x[:, None, :] - c) ** 2).sum(axis=2)
@@ -91,9 +91,7 @@ def test_points_outside_the_box_of_centroids_inside_it() -> None:
 
 @pytest.mark.parametrize("farthest", [1.0, 4.0, 5.0, 2.0**17])
 def test_labels_of_rows_on_the_grid_wherever_they_are(farthest: float) -> None:
-    """Parts of a score that cancel may be so large that the label beside them would
-    have no room.
-    """
+    """Parts of a score that cancel may be so large that labels have no room."""
     generator = np.random.default_rng(3)
     near = grid_points(generator, 64, 1)
     centroids = np.hstack([near, near + generator.integers(0, 2, near.shape) / 65536])
@@ -205,9 +203,7 @@ def test_wrong_shapes(points: np.ndarray, centroids: np.ndarray, message: str) -
 
 
 def test_no_squared_distance_is_negative() -> None:
-    """Of a point that is a centroid, square and doubled score differ by rounding alone,
-    upwards or downwards.
-    """
+    """Of a point that is a centroid, square and score differ by rounding alone."""
     points = np.random.default_rng(9).normal(size=(2000, 3))
     labels, squares = nearest_centroids(points, points[:50])
     assert (labels[:50] == np.arange(50)).all()

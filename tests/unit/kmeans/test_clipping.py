@@ -197,10 +197,7 @@ def test_no_vector_is_ever_longer_than_the_bound(
 
 @pytest.mark.parametrize("order", [1, 2])
 def test_vectors_within_the_last_digit_of_the_bound(order: int) -> None:
-    """The computed norm of a vector may be a little too small.
-
-    What seems to fit must fit.
-    """
+    """The computed norm of a vector may be a little too small."""
     generator = np.random.default_rng(order)
     for size in (1, 2, 3, 7, 100, 5000):
         for _ in range(10 if size < 5000 else 2):
@@ -236,10 +233,7 @@ def test_no_more_is_lost_than_a_trillionth_and_rounding(order: int) -> None:
 
 
 def test_a_row_at_a_point_of_the_grid_is_pulled_to_the_one_before_it() -> None:
-    """A half itself would be kept.
-
-    What is computed to be there may be a last digit too long.
-    """
+    """A half itself would be kept."""
     assert clip_rows(np.array([[2.0, 0.0], [0.5, 0.0]]), 0.5).tolist() == [
         [0.5 - 2.0**-16, 0.0],
         [0.5, 0.0],

@@ -67,10 +67,7 @@ def test_one_direction_that_stands_out_of_equal_ones() -> None:
 def test_nothing_but_elementwise_arithmetic_is_used(
     monkeypatch: pytest.MonkeyPatch, d: int
 ) -> None:
-    """LAPACK, BLAS and einsum round differently on other machines.
-
-    Here they may not be called at all.
-    """
+    """LAPACK, BLAS and einsum round differently on other machines."""
     matrix = symmetric(np.random.default_rng(d), d)
     expected = eigenpairs(matrix)
 

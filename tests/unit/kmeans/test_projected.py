@@ -206,9 +206,7 @@ def test_labels_by_hand() -> None:
 def test_labels_are_those_of_exact_arithmetic(
     seed: int, d: int, c: int, coarse: bool
 ) -> None:
-    """Points, projection and centres are on the grid, so within the box nothing is
-    rounded; ties go to the first.
-    """
+    """All is on the grid, so nothing is rounded; ties go to the first."""
     generator = np.random.default_rng(seed)
     cut = (lambda x: np.rint(x * 4) / 4) if coarse else on_grid
     columns = int(generator.integers(1, d + 1))
@@ -388,9 +386,7 @@ def test_directions_that_stand_out_are_counted_under_noise(n_strong: int) -> Non
 
 
 def test_a_servers_matrix_is_averaged_by_hand() -> None:
-    """Of two rows on the axes, sampling has a variance of 1/64 on average, and the
-    noise of 0.1 one of 0.0075.
-    """
+    """Sampling has a variance of 1/64, the noise of 0.1 one of 0.0075."""
     matrix, rows = np.diag([0.3, 0.2]), np.array([[0.5, 0.0], [0.0, 0.5]])
     found, left = projected.shrink_to_server(matrix, rows, 0.1)
     weight = 0.0075 / (0.0075 + 4.0 / 64.0)
@@ -417,7 +413,7 @@ def test_a_servers_matrix_is_averaged_by_hand() -> None:
 
 
 def test_sums_of_products_of_long_rows_are_exact() -> None:
-    """Of rows 1,000 long, of which three are added at once: rounded once, at the end."""
+    """Of rows 1,000 long, three added at once: rounded once, at the end."""
     integers = np.random.default_rng(1).integers(30_000_000, 60_000_000, (300, 2))
     integers[0] = 0
     found = outer_product_triangle(integers / GRID)
@@ -435,10 +431,7 @@ def test_what_is_at_the_edge_of_the_noise_does_not_stand_out() -> None:
 
 
 def test_sums_of_blocks_make_the_triangle_of_all_rows_to_the_last_bit() -> None:
-    """A cluster adds them up.
-
-    Triangles, with their factors, would differ by a grid step for such rows.
-    """
+    """A cluster adds them up."""
     rows = np.ones((100_001, 2))
     rows[-1] = np.array([26180.0, 54365.0]) / GRID
     parts = [

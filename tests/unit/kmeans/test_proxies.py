@@ -137,10 +137,7 @@ def test_too_many_distances_are_not_measured_and_no_sample_is_taken_twice() -> N
 def test_another_order_of_summation_changes_no_bit(
     monkeypatch: pytest.MonkeyPatch, d: int
 ) -> None:
-    """All clients draw their own proxies, and must agree.
-
-    Sums are exact, so their order does not matter.
-    """
+    """All clients draw their own proxies, and must agree."""
     samples = normal_samples(np.linspace(1.0, 0.1, d), 50, generator())
     found = tessellation(samples, 50, generator(1))
     # Last digits of the samples (another logarithm, another product) are rounded away.
@@ -196,10 +193,7 @@ def test_box_samples_have_the_covariance_of_the_ellipsoid() -> None:
 
 
 def test_a_box_sample_lies_along_the_axes_by_what_was_drawn() -> None:
-    """Half of the way to walls that are sqrt(3) deviations away.
-
-    0.3 and 0.15 along (0.6, 0.8) and (0.8, -0.6).
-    """
+    """Half of the way to walls that are sqrt(3) deviations away."""
     drawn: Any = SimpleNamespace(
         uniform=lambda low, high, shape: np.full(shape, low + 0.75 * (high - low))
     )
@@ -234,9 +228,7 @@ def test_box_samples_stay_in_the_box_and_cover_it_if_asked(
 def test_where_proxies_are_few_for_the_box_its_samples_leave_the_ellipsoid_in_some_columns() -> (
     None
 ):
-    """Of the covering samples, one column in a half, m in 2^-m of them, all d in what
-    is left; each column alike.
-    """
+    """One column in half of the samples, m in 2^-m of them, all d in the rest."""
     d = 4
     for proxies, all_columns in ((4**d - 1, 2.0 ** (1 - d)), (4**d, 1.0)):
         found = np.concatenate(
@@ -304,10 +296,7 @@ def test_a_sample_is_a_step_of_its_parents_width_away() -> None:
 
 
 def test_where_rows_are_flat_samples_are_no_thicker_than_half_of_them() -> None:
-    """Along the first axis rows reach farther than a cell, along the second not.
-
-    a far cell is as wide as it is.
-    """
+    """Along the first axis rows reach farther than a cell, along the second not."""
     axes = np.array([[0.6, -0.8], [0.8, 0.6]])
     flat = Ellipsoid(np.array([0.25, 0.01]) ** 2, round_to_grid(axes))
     old = np.repeat([[0.0, 0.0], [5.0, 0.0]], 200, axis=0)
@@ -340,9 +329,7 @@ def test_samples_of_whole_proxies_lie_on_them_and_the_others_stay_where_they_wer
 
 
 def test_ten_samples_for_each_proxy_as_memory_allows() -> None:
-    """2^24 numbers: of 2,000 proxies all are drawn in one column, and 8 for each in
-    1,000; at least one for each.
-    """
+    """2^24 numbers: all for 2,000 proxies in one column, 8 for each in 1,000."""
     asked: list[int] = []
     drawn: Any = SimpleNamespace(
         choice=lambda n, size, p: asked.append(size) or np.zeros(0, int),
@@ -371,9 +358,7 @@ def test_without_weights_new_samples_lie_around_all_proxies() -> None:
 def naive_weights(
     counts: list[float], noise: float, n: float, least: float
 ) -> list[float]:
-    """The page's integrals by trapezoids, one proxy and one share of full proxies after
-    the other.
-    """
+    """The page's integrals by trapezoids, one proxy after the other."""
     octaves = math.log(n / (least * noise))
 
     def full(count: float, power: int) -> float:
@@ -473,9 +458,7 @@ def test_weights_are_never_negative_and_finite_whatever_was_released(
 
 
 def test_a_proxy_is_lone_without_a_neighbour_whose_count_stands_out() -> None:
-    """Cells of radius 0.5 along a line: a neighbour is at most 1.25 away, and stands
-    out above 3 deviations.
-    """
+    """A neighbour is at most 1.25 away, and stands out above 3 deviations."""
     proxies = np.array(
         [[0.0, 0.0], [1.25, 0.0], [2.5, 0.25], [6.0, 0.0], [6.0, 1.5], [9.0, 0.0]]
     )
@@ -524,10 +507,7 @@ def test_counts_that_are_just_heard_together_are_doubted() -> None:
 def test_few_rows_are_spread_over_at_least_one_octave_of_counts(
     n: float, octaves: float
 ) -> None:
-    """The chance of a count from 20 to `n`, or to 40.
-
-    From least to most it is the same on a logarithmic scale.
-    """
+    """The chance of a count from 20 to `n`, or to 40."""
     found = likely_weights(np.array([38.0, 3.0]), 10.0, n, least=2.0)
     assert found == pytest.approx(
         naive_weights([38.0, 3.0], 10.0, 20.0 * octaves, 2.0), rel=0.01
@@ -555,10 +535,7 @@ def test_a_cluster_of_a_single_row_is_dropped_however_sure_it_is() -> None:
 
 @pytest.mark.parametrize("d", [1, 2, 9])
 def test_each_point_is_in_the_one_bin_of_its_distance(d: int) -> None:
-    """From the logarithm of its distance.
-
-    At an edge the nearer bin, beyond the first edge the first.
-    """
+    """From the logarithm of its distance."""
     points = (
         np.rint(
             generator(d).normal(0.0, 1.0, (400, d))
@@ -584,10 +561,7 @@ def test_each_point_is_in_the_one_bin_of_its_distance(d: int) -> None:
 
 
 def test_edges_and_what_lies_on_and_beyond_them() -> None:
-    """One column: squared edges 4, 2, 1, 1/2, ....
-
-    a squared distance of 1 is the largest of the third bin.
-    """
+    """One column: squared edges 4, 2, 1, 1/2, ...."""
     assert squared_edges(1)[:4].tolist() == [4.0, 2.0, 1.0, 0.5]
     assert squared_edges(3)[-1] == 12.0 * 2.0**-27
     assert distance_counts(np.array([[1.0]]), np.zeros(1)).argmax() == 2
@@ -676,10 +650,7 @@ def test_far_samples_lie_anywhere_where_the_smallest_cube_leaves_nothing_out() -
 def test_samples_inside_of_the_smallest_cube_are_left_out_as_long_as_each_proxy_has_one_outside() -> (
     None
 ):
-    """As many samples are drawn for up to 200 proxies.
-
-    a few of 2,000 lie outside of a cube of 0.98.
-    """
+    """As many samples are drawn for up to 200 proxies."""
     centre = np.zeros(2)
     outside = far_samples(centre, 0.98, 1, generator())
     n = len(outside)
@@ -690,9 +661,7 @@ def test_samples_inside_of_the_smallest_cube_are_left_out_as_long_as_each_proxy_
 
 
 def test_a_proxy_inside_of_the_cube_goes_to_the_nearest_far_sample() -> None:
-    """The mean of samples all around the cube would lie amid the rows, and step as far
-    as its cell is wide.
-    """
+    """The mean of samples all around the cube would lie amid the rows."""
     centre, samples = (
         np.array([0.25, 0.0]),
         np.array([[0.75, 0.0], [-0.5, 0.0], [0.25, 0.5 + 1.0 / 3.0]]),
@@ -773,7 +742,7 @@ NONE = np.array([0.0, 1.0, 0.0])
 
 
 def test_the_largest_cluster_is_split_by_an_empty_one_by_hand() -> None:
-    """Loss 4 * 0.25 = 1; gain (0.02 / 2) (2 / pi) / 2 * 300 * (300 * 3 / 400) = 2.15."""
+    """Loss 4 * 0.25; gain (0.02 / 2) (2 / pi) / 2 * 300 * (300 * 3 / 400) = 2.15."""
     split = split_largest(
         CENTERS, np.array([96.0, 4.0, 300.0]), NONE, np.full(3, 0.02), 8.0, generator()
     )
@@ -846,9 +815,7 @@ def test_no_cluster_is_split_by_one_of_more_than_half_its_rows_or_by_itself() ->
 
 
 def test_it_is_the_cluster_that_costs_most_that_is_split() -> None:
-    """300 rows cost 0.3, 96 cost 9.6: gain (0.1 / 2) (2 / pi) / 2 * 96 * (9.6 * 3 / 10)
-    = 4.4, a loss of 4 * 0.25.
-    """
+    """300 rows cost 0.3, 96 cost 9.6: a gain of 4.4, a loss of 4 * 0.25."""
     means, likely = np.array([0.1, 9.0, 0.001]), np.array([96.0, 0.1, 300.0])
     for missing, most in ((NONE, 4.4), (np.zeros(3), 1.53)):
         for loss, splits in ((0.99, True), (1.01, False)):
@@ -1029,10 +996,7 @@ def found_unheard(
 
 
 def test_rows_that_no_proxy_hears_are_shared_out_as_in_the_histogram() -> None:
-    """400 of 10,000 rows in the bins 3 and 4, at 40 proxies that hear none.
-
-    The mass is in bin 9.
-    """
+    """400 of 10,000 rows in the bins 3 and 4, at 40 proxies that hear none."""
     proxies = {3: [(2.0, 0.0)] * 10, 4: [(12.0, 0.0)] * 30, 9: [(4800.0, 4800.0)] * 2}
     rows = np.zeros(N_DISTANCES)
     rows[[3, 4, 9]] = 100.0, 300.0, 9600.0
@@ -1050,9 +1014,7 @@ def test_rows_that_no_proxy_hears_are_shared_out_as_in_the_histogram() -> None:
 def test_noise_of_one_of_many_bins_gets_no_centre(
     deviations: float, is_heard: bool
 ) -> None:
-    """At three deviations one run in 40 on four tight clusters in a corner of their box
-    lost two centres to it.
-    """
+    """At three deviations one run in 40 lost two centres to it."""
     far = deviations / math.sqrt(
         1 / (4 * 30.0**2) + 1 / (20.0**2 * 40) + 1 / (20.0**2 * 2)
     )

@@ -111,7 +111,7 @@ def test_no_residual_is_longer_than_one_whatever_the_radius_is(
 
 
 def test_a_residual_of_exactly_the_radius_stays_below_one() -> None:
-    """3, 4, 5: in exact arithmetic its length is 1, and no rounding may make it more."""
+    """3, 4, 5: its exact length is 1, and no rounding may make it more."""
     for radius in (1.25, math.nextafter(1.25, 0.0), math.nextafter(1.25, 2.0)):
         (square,) = squares_in_steps(unit_residuals(np.array([[0.75, 1.0]]), radius))
         assert 0.9999 * 2**32 < square <= 2**32
@@ -356,9 +356,7 @@ def test_next_radii_are_those_of_a_loop_over_clusters(
 def test_a_radius_grows_with_its_own_cluster_where_that_is_told_from_the_others() -> (
     None
 ):
-    """A tight cluster of most rows, a wide one that is mostly clipped, and one of
-    hardly any rows.
-    """
+    """A tight cluster, a wide one that is mostly clipped, one of hardly any rows."""
     squares, counts = np.array([40.0, 90.0, 2.0]), np.array([4000.0, 100.0, 4.0])
     options = {**OPTIONS, "noise": 2.0, "counts_noise": 1.0}
     found = next_radii(np.full(3, 0.25), squares, counts, np.zeros(3), **options)

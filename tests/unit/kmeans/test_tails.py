@@ -69,10 +69,7 @@ def test_sums_of_the_excess_by_hand() -> None:
 def test_one_row_adds_one_vector_of_length_at_most_1_whatever_was_released(
     seed: int, d: int, k: int, n_shells: int, radius: float
 ) -> None:
-    """By brute force: with and without each row.
-
-    Any centers, also beyond the box, and any radii.
-    """
+    """By brute force: with and without each row."""
     generator = np.random.default_rng(seed)
     rows = on_grid(
         generator.choice([-1.0, 1.0, 0.0], (8, d))

@@ -81,9 +81,7 @@ def test_restarts_come_near_the_optimum_and_say_what_they_cost() -> None:
 
 
 def test_restarts_keep_the_best_and_more_of_them_are_no_worse() -> None:
-    """Far clusters of unequal weight: single starts may end in a worse optimum, greedy
-    ones seldom do.
-    """
+    """Single starts may end in a worse optimum, greedy ones seldom do."""
     generator = np.random.default_rng(12)
     places = generator.uniform(-20, 20, (12, 2))
     points = np.repeat(places, 6, axis=0) + generator.normal(0, 0.3, (72, 2))
@@ -120,9 +118,7 @@ def test_all_bits_of_a_seed_count() -> None:
 
 
 def test_no_bit_depends_on_the_order_in_which_products_are_added_up() -> None:
-    """Clients compare states bit by bit, and their machines' linear algebra adds up
-    columns in other orders.
-    """
+    """Clients' linear algebra adds up columns in other orders."""
     generator = np.random.default_rng(7)
     for seed in range(20):
         points, weights = (
@@ -222,9 +218,7 @@ def test_squared_distances_by_hand() -> None:
 def test_a_center_without_points_takes_the_costliest_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Two starts in one place: the second has no point, and the point that costs most,
-    by its weight, is far away.
-    """
+    """Two starts in one place: the second has no point, and goes far away."""
     monkeypatch.setattr(weighted_lloyd, "plus_plus", lambda *given, **options: [0, 0])
     points, weights = (
         np.array([[0.0], [1.0], [8.0], [-9.0]]),
@@ -396,9 +390,7 @@ def test_curves_without_a_bend(costs: list[float]) -> None:
 
 @pytest.mark.parametrize("n_clusters", [2, 3, 5, 7])
 def test_far_clusters_are_counted(n_clusters: int) -> None:
-    """Among the corners of a simplex any two are alike, so the curve is straight until
-    each has its own centre.
-    """
+    """The curve is straight until each corner of a simplex has its own centre."""
     generator = np.random.default_rng(n_clusters)
     corners = 10.0 * np.eye(n_clusters)
     points = np.repeat(corners, 20, axis=0) + generator.normal(
@@ -459,9 +451,6 @@ def test_pieces_cost_more_in_more_columns(n_features: int, found: int) -> None:
 def test_few_points_run_out_of_cost_before_their_clusters_do(
     n_points: float, found: int
 ) -> None:
-    """Sixty pieces of sixty points cost nothing, so that 19 are by 0.36 below 1 / 19.
-
-    No cluster, nor is a tenth.
-    """
+    """Sixty pieces of sixty points cost nothing: 19 are 0.36 below 1 / 19."""
     costs = [(1.0 / k - 1.0 / 60.0) * (0.9 if k == 19 else 1.0) for k in range(1, 21)]
     assert elbow(costs, n_features=2, n_points=n_points) == found

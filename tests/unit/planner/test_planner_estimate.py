@@ -410,10 +410,7 @@ def test_what_a_request_says_of_itself() -> None:
 
 
 def test_what_is_declared_for_a_candidate() -> None:
-    """At client level the rows of a client are what an average one has.
-
-    Whatever is counted is not declared.
-    """
+    """At client level the rows of a client are what an average one has."""
     assert request_of(900).config("glloyd").n_examples == 900
     assert request_of(900, private_count=True).config("glloyd").n_examples is None
     request = request_of(901, clients=30, unit="client", algorithms=("sphere_packing",))
@@ -468,9 +465,7 @@ def test_the_share_of_counts_in_noise_and_the_least_cluster() -> None:
 
 
 def test_noise_of_residuals_is_in_radii_of_a_cluster() -> None:
-    """The radius of a cluster of the spread's rows is spread sqrt(d), with three
-    features.
-    """
+    """The radius of a cluster of the spread's rows is spread sqrt(d)."""
     residuals = centroid_noise(plan_with("residual_sums", NoiseShape.GAUSSIAN), 0.25)
     assert residuals is not None
     assert residuals == CentroidNoise(

@@ -116,9 +116,7 @@ def test_mixture_is_between_its_gaussian_part_and_the_sum(delta: float) -> None:
 
 
 def exact_mixture_delta(epsilon: float, mu: float, pures: list[float]) -> Any:
-    """delta of a Gaussian release and randomized responses, by the definition in 60
-    digits.
-    """
+    """Delta of a Gaussian release and randomized responses, in 60 digits."""
     import mpmath
 
     with mpmath.workdps(60):
@@ -177,10 +175,7 @@ def test_mixture_with_very_much_gaussian_noise_loses_no_digits() -> None:
 def test_mixture_of_many_different_epsilons_agrees_with_pld_and_is_no_less_than_the_exact_price() -> (
     None
 ):
-    """More sums of losses than are kept one by one.
-
-    They are moved to a grid, which must not lower the price.
-    """
+    """More sums of losses than are kept one by one."""
     pures = [0.05 + 0.01 * index for index in range(13)]
     events: list[Event] = [
         GaussianRelease("sums", 2.0),
@@ -211,9 +206,7 @@ def test_pure_and_laplace_releases_of_one_epsilon_cost_the_same() -> None:
 
 
 def test_pld_prices_a_laplace_release_as_the_worst_of_its_epsilon() -> None:
-    """The exact composition of 50 randomized responses, which discrete Laplace noise of
-    scale 1/epsilon nearly is.
-    """
+    """The exact composition of 50 randomized responses."""
     import mpmath
 
     epsilon = pld_epsilon([PureRelease("counts", 0.1)] * 50, 1e-6)
@@ -236,9 +229,7 @@ def test_pld_prices_a_laplace_release_as_the_worst_of_its_epsilon() -> None:
 def test_discrete_laplace_noise_leaks_more_than_continuous_noise_but_not_more_than_priced() -> (
     None
 ):
-    """On one count with scale 1 (epsilon 1), the total-variation distance is tanh(1/2),
-    as priced at epsilon 0.
-    """
+    """One count with scale 1: the total-variation distance is tanh(1/2)."""
     weights = {k: math.exp(-abs(k)) for k in range(-60, 61)}
     total = sum(weights.values())
     distance = (
@@ -309,9 +300,7 @@ def test_slack_beyond_delta_is_an_error() -> None:
 
 
 def test_slack_at_a_huge_epsilon_is_paid_where_it_is_cheapest() -> None:
-    """(e, delta) implies (epsilon, delta) for e < epsilon, so exp(epsilon) need not
-    multiply the slack.
-    """
+    """(e, delta) implies (epsilon, delta) for e < epsilon."""
     events = gaussians(1.0, 1, 1e-12)
     assert compose_delta(events, 300.0) < 1e-7
     assert compose_delta(events, 300.0) <= compose_delta(events, 5.0)

@@ -108,7 +108,7 @@ def test_calibrated_scale_is_priced_from_below(plan: Plan, epsilon: float) -> No
 
 @functools.cache
 def scale_of(plan: Plan, epsilon: float, delta: float) -> float:
-    """What several tests compare with; a plan with samples takes a tenth of a second."""
+    """What several tests compare with."""
     return calibrate_scale(plan, epsilon, delta)
 
 
@@ -126,10 +126,7 @@ def test_the_result_does_not_depend_on_the_start(plan: Plan) -> None:
 def test_last_digits_of_a_price_do_not_reach_the_result(
     plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two machines may differ in the last digits.
-
-    Server and clients must still find the same noise.
-    """
+    """Two machines may differ in the last digits."""
     scale = scale_of(plan, 0.7, 1e-6)
     for sign in (1, -1):
         signs = itertools.cycle([sign, -sign, -sign])
@@ -255,10 +252,7 @@ def test_search_refuses_what_is_not_a_number() -> None:
 
 @pytest.mark.parametrize("counted", [True, False])
 def test_iterations_get_what_a_count_left_of_epsilon(counted: bool) -> None:
-    """All of it, not only the share that was set aside for them.
-
-    a count of 0.2 leaves 0.8 of 1, and hardly more.
-    """
+    """All of it, not only the share that was set aside for them."""
     public: Any = SimpleNamespace(
         released_events=lambda: [PureRelease("count", 0.2)],
         counted=counted,

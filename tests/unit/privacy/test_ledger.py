@@ -81,10 +81,7 @@ def test_a_run_costs_what_its_first_release_says_and_runs_add_up(
 
 
 def test_nodes_of_one_host_have_parts_of_what_is_one_run(ledger: AnyLedger) -> None:
-    """Each begins with its own first charge.
-
-    a node that resumes its part still pays for the others'.
-    """
+    """Each begins with its own first charge."""
     for run, time in (("7/1", "10"), ("7/2", "11"), ("8/1", "12")):
         ledger.charge(entry(run, 0, 0.5, time=f"2025-01-31T{time}:00:00+00:00"))
     begun = tuple(f"2025-01-31T{time}:00:00+00:00" for time in (10, 11, 12))
@@ -99,10 +96,7 @@ def test_nodes_of_one_host_have_parts_of_what_is_one_run(ledger: AnyLedger) -> N
 def test_one_table_at_several_nodes_of_a_run_costs_no_more_than_the_ledger_says(
     ledger: AnyLedger, n_nodes: int
 ) -> None:
-    """Its rows count several times under one noise.
-
-    Added up, two parts' deltas are exceeded 2.5 times.
-    """
+    """Its rows count several times under one noise."""
     for node in range(n_nodes):
         ledger.charge(entry(f"7/{node}", 0, 2.0))
     past = ledger.past("ward-7", "record")
@@ -115,10 +109,7 @@ def test_one_table_at_several_nodes_of_a_run_costs_no_more_than_the_ledger_says(
 
 
 def test_runs_in_different_units_are_never_added_up(ledger: AnyLedger) -> None:
-    """Each unit has the whole of the policy's total.
-
-    Neither sees the other's costs, but both count as runs.
-    """
+    """Each unit has the whole of the policy's total."""
     charge(ledger, entry("run-1", 0, 0.75, time="2025-01-31T12:00:00+00:00"), 1.0)
     charge(
         ledger,
@@ -323,10 +314,7 @@ def test_who_may_not_be_charged_leaves_nothing(ledger: AnyLedger) -> None:
 def test_of_many_requests_checked_at_once_no_more_are_charged_than_fit(
     ledger: AnyLedger,
 ) -> None:
-    """All have seen an empty ledger before the first is charged.
-
-    What counts is what it says when each is.
-    """
+    """All have seen an empty ledger before the first is charged."""
     outcomes: list[str] = []
     start = threading.Barrier(41)
 
@@ -422,7 +410,7 @@ def test_entries_survive_a_restart(path: Path) -> None:
 def test_a_run_that_is_not_private_is_a_line_that_every_reader_of_json_takes(
     path: Path,
 ) -> None:
-    """JSON has no infinity, and strict readers refuse the word that Python would write."""
+    """JSON has no infinity, and strict readers refuse Python's word for it."""
     FileLedger(path).charge(entry(epsilon=math.inf))
 
     def refused(word: str) -> None:
@@ -577,9 +565,7 @@ def test_restored_backup_is_taken_up_again(filled: Path) -> None:
 def test_a_ledger_of_an_older_version_is_refused_and_not_misread(
     path: Path, filled: Path
 ) -> None:
-    """Its epsilons grew with the releases of a run, so they are no bound for a run that
-    was stopped.
-    """
+    """Its epsilons grew with releases, so they bound no run that was stopped."""
     path.write_bytes(filled.read_bytes().replace(b', "unit": "record"', b""))
     sentence = (
         r"ledger.jsonl cannot be used at line 1 \(it has the format of an older"
@@ -708,7 +694,7 @@ def test_tail_of_zeros_is_torn(filled: Path) -> None:
 def test_charge_syncs_the_line_then_its_head_and_at_creation_the_folder(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The head's own lines are told apart by how many there are when a file is synced."""
+    """The head's lines are told apart by how many a synced file has."""
     synced: list[tuple[str, int, int]] = []
     real_fsync = os.fsync
 
@@ -820,9 +806,7 @@ def test_two_processes_racing_for_the_last_budget(path: Path) -> None:
 def test_charge_reads_and_writes_under_one_lock(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever another process tries between the reading and the writing of a charge
-    has to wait.
-    """
+    """What another process tries between reading and writing has to wait."""
     other_done = threading.Event()
     refused: list[Exception] = []
 
@@ -852,9 +836,7 @@ def test_charge_reads_and_writes_under_one_lock(
 def test_threads_sharing_a_ledger_do_not_take_a_charge_for_damage(
     filled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A charge between another thread's reading of the file and its use of what it read
-    has to wait.
-    """
+    """A charge waits for another thread that reads the file."""
     ledger = FileLedger(filled)
     thread = threading.Thread(target=ledger.charge, args=(entry("run-2"),))
     real_read_both = ledger_file.read_both

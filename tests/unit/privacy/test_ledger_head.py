@@ -239,10 +239,7 @@ def test_an_older_copy_of_the_ledger_alone_is_found_out(filled: Path) -> None:
 
 
 def test_an_older_copy_of_both_files_is_the_owners_doing(filled: Path) -> None:
-    """The limit of a ledger without a key, as the page on the ledger says.
-
-    Whoever owns the disk can put it back.
-    """
+    """The limit of a ledger without a key, as the page on the ledger says."""
     backup = files_of(filled)
     FileLedger(filled).charge(entry("run-2"))
     for name, content in backup:
@@ -296,10 +293,7 @@ def test_an_empty_file_is_a_fresh_ledger(path: Path) -> None:
 def test_a_first_charge_between_two_looks_is_no_deleted_ledger(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A reader finds no ledger.
-
-    Until it looks for the head, another process has charged.
-    """
+    """A reader finds no ledger."""
     real_read_head = ledger_file.read_head
 
     def charge_first(place: Path) -> bytes:

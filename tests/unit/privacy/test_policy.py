@@ -292,9 +292,7 @@ def test_malformed_plan_is_refused_by_the_most_permissive_policy(
     ],
 )
 def test_what_no_honest_plan_has_never_reaches_a_policy(change: dict[str, Any]) -> None:
-    """Settings that cannot be are refused where they are read, as is a delta that does
-    not follow from them.
-    """
+    """Settings that cannot be, or a delta that does not follow from them."""
     config = parse_config(n_clusters=2, bounds=((0.0, 0.0), (1.0, 1.0)), n_examples=100)
     plan = draft_plan(config, run_id=1, n_clients=3, seed=1, n_features=2)
     verify_plan(plan)

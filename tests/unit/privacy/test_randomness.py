@@ -170,9 +170,7 @@ def name_of(path: Path) -> str:
 
 
 def calls(path: Path) -> list[tuple[Place, str]]:
-    """Every call in a module with the function it stands in, and every keyword
-    ``random_state``.
-    """
+    """Every call in a module with its function, and every ``random_state``."""
     found = []
 
     def note_within(node: ast.AST, name: str) -> None:
@@ -194,9 +192,7 @@ def calls(path: Path) -> list[tuple[Place, str]]:
 
 @functools.cache
 def all_calls() -> list[tuple[Place, str]]:
-    """Of all modules; read when a test asks, as every process that runs tests imports
-    this file.
-    """
+    """Of all modules; read when a test asks."""
     return [
         call
         for place in PLACES
@@ -224,9 +220,7 @@ def test_entropy_of_the_system_is_asked_in_the_listed_places() -> None:
 
 
 def test_nobody_imports_a_generator_past_these_lists() -> None:
-    """Neither Python's `random`, nor a name out of NumPy's, nor a key or byte generator
-    of another library.
-    """
+    """Neither Python's `random`, nor NumPy's names, nor other libraries' keys."""
     for path in [path for place in PLACES for path in place.rglob("*.py")]:
         for node in house.statements_of(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):
@@ -265,9 +259,7 @@ def numeric_names(*parts: Any) -> set[str]:
 
 
 def test_the_secure_sources_draw_by_opendp_or_by_what_is_proved_to_be_exact() -> None:
-    """No arithmetic in floats stands between integers and the ring, and no function but
-    what IEEE 754 defines.
-    """
+    """No floats between integers and the ring but what IEEE 754 defines."""
     integers = {"np.int64", "np.zeros", "np.array"}
     assert numeric_names(NoiseSource, OpenDPNoise, SecureNoise) == integers
     exact = {
@@ -297,9 +289,7 @@ def test_the_secure_sources_draw_by_opendp_or_by_what_is_proved_to_be_exact() ->
 
 
 def test_no_seed_has_a_way_into_the_secure_source() -> None:
-    """Its constructor and its draws take none, `noise_source` refuses one, and the
-    plan's is not looked at.
-    """
+    """Nothing takes one, `noise_source` refuses one, the plan's is not read."""
     assert list(inspect.signature(SecureNoise).parameters) == []
     for name in ("discrete_gaussian", "discrete_laplace"):
         assert list(inspect.signature(getattr(SecureNoise, name)).parameters)[2:] == [
@@ -332,10 +322,7 @@ def plan_of(rate: float = 0.5) -> Plan:
 
 
 class Watch:
-    """Who makes or uses a generator with a seed.
-
-    The innermost function of the package on the stack.
-    """
+    """Who makes or uses a generator with a seed."""
 
     def __init__(self) -> None:
         self.seen: set[Place] = set()
@@ -479,9 +466,7 @@ def test_the_watch_sees_public_draws_seeded_runs_and_planted_noise(
 def test_keys_masks_shares_and_coins_have_no_other_source_than_the_operating_system(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With the system's bytes all zero, everything repeats but the noise whose library
-    asks for itself.
-    """
+    """With the system's bytes all zero everything repeats but OpenDP's noise."""
     state = Recover(1, 2, bytes(32), 2, 0, False, b"", slots=Slots(1, 3, 2))
     roster = Roster.of(
         0,
@@ -520,9 +505,7 @@ def test_keys_masks_shares_and_coins_have_no_other_source_than_the_operating_sys
 def test_a_fork_under_the_number_of_a_process_before_it_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """OpenSSL would not seed itself again, and the noise would be its parent's (seen
-    with PID namespaces).
-    """
+    """OpenSSL would not seed itself again, and draw its parent's noise."""
 
     def refused(number: int) -> bool:
         pid = os.fork()
@@ -541,10 +524,7 @@ def test_a_fork_under_the_number_of_a_process_before_it_is_refused(
 
 
 def test_a_number_that_came_back_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process forks another one and ends.
-
-    Of that one's forks one gets the first number.
-    """
+    """A process forks another one and ends."""
     watch = _forks.ForkWatch()
     numbers = iter((100, 101, 101, 100))
     replace_process_id(monkeypatch, lambda: next(numbers))
@@ -606,9 +586,7 @@ def test_it_is_said_that_constant_time_is_not_claimed() -> None:
 
 
 def test_the_oldest_opendp_that_installs_is_not_a_biased_one() -> None:
-    """Up to 0.14.1 its samplers are off by some percent at small scales (its issue
-    2638).
-    """
+    """Up to 0.14.1 small scales are off by some percent (its issue 2638)."""
     project = (ROOT / "pyproject.toml").read_text()
     assert f'"opendp>={".".join(map(str, samplers._OLDEST_OPENDP))}"' in project
     assert samplers._OLDEST_OPENDP >= (0, 14, 2)

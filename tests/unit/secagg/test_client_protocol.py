@@ -789,9 +789,7 @@ def test_the_tag_key_mixes_all_authors_keys() -> None:
 
 
 def test_without_authors_the_key_of_tags_is_of_plan_run_and_roster() -> None:
-    """The server could make it too: such tags are against mistakes only, but from each
-    attempt's first reply on.
-    """
+    """The server could make it too: such tags are against mistakes only."""
     federation, vectors = Federation(NODES, authored=False), plain_vectors()
     federation.open(1, 2)
     for repeated in (False, True):

@@ -349,10 +349,7 @@ def test_a_mark_hashes_label_run_and_identity(run_id: int) -> None:
 
 
 def test_the_server_sees_whom_a_client_would_refuse() -> None:
-    """Node 2 knows 3 and itself, node 3 all three.
-
-    Of node 4 the one does not know the identity, or there is none.
-    """
+    """Node 2 knows 3 and itself, node 3 all three."""
     alice, bob, carol = (pin_mark(who.public_key, 7) for who in (ALICE, BOB, CAROL))
     marks = {3: {alice, bob, carol}, 2: {alice, bob}}
     present: dict[int, Credential | None] = dict(signed())

@@ -17,10 +17,7 @@ SIZE, MAX_SILENT, APART = 1000, 125, 110
 
 
 def told_in_halves(chooser: random.Random) -> Told:
-    """Two parts that meet where most clients collude.
-
-    Each is told that others deep inside of it are gone.
-    """
+    """Two parts that meet where most clients collude."""
     found, everybody = recovery_graph(SIZE, MAX_SILENT), frozenset(range(SIZE))
     colluding = frozenset(chooser.sample(range(SIZE), MAX_SILENT))
     half = found.degree // 2

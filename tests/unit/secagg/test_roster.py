@@ -234,10 +234,7 @@ def test_runs_of_neighbours_on_the_circle_do_not_split_it(
 
 
 def disjoint_paths(edges: dict[int, set[int]], source: int, sink: int) -> int:
-    """Count internally disjoint paths (Menger).
-
-    Unit flow where every node but the ends is split in two.
-    """
+    """Count internally disjoint paths (Menger)."""
     capacity: dict[tuple[int, bool], dict[tuple[int, bool], int]] = {}
 
     def add(tail: tuple[int, bool], head: tuple[int, bool], units: int) -> None:

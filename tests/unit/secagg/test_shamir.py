@@ -24,7 +24,7 @@ from flwr_dpkmeans.secagg.shamir import (
 
 
 def product(a: int, b: int) -> int:
-    """Shift and add, reduced at every step: another way than the module's logarithms."""
+    """Shift and add, reduced at every step, without the module's logarithms."""
     total = 0
     while b:
         total ^= a if b & 1 else 0

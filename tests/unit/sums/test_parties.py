@@ -111,10 +111,7 @@ def test_a_request_is_of_this_run_and_in_time_unless_it_ends_it(
 def test_shares_of_noise_are_for_those_that_shared_keys(
     n_announced: int, asked: tuple[int, int]
 ) -> None:
-    """Those that are asked now may be fewer.
-
-    As if they had been all, each would draw too little.
-    """
+    """Those that are asked now may be fewer."""
 
     def shares_of(*numbers: int) -> None:
         raise ProtocolError(f"shares of {numbers}")
@@ -254,9 +251,7 @@ def test_keys_of_enough_clients_begin_the_first_round(
 def test_the_end_is_confirmed_by_tags(
     has_result: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One sort of answers after the other: a refusal, none that can be read, and equal
-    tags.
-    """
+    """A refusal, an answer that cannot be read, and equal tags."""
     run = made(trust="central")
     assert run.clusters is not None
     run.take(keys(run, 2, 3, 4))
@@ -301,10 +296,7 @@ def test_the_end_is_confirmed_by_tags(
 @pytest.mark.parametrize("counts", [False, True])
 @pytest.mark.parametrize("dropout", ["retry", "recover"])
 def test_a_run_of_six_clients(trust: str, counts: bool, dropout: str) -> None:
-    """Two steps, perhaps after a count.
-
-    The server's result is there where it may read sums, and is the clients'.
-    """
+    """Two steps, perhaps after a count."""
     given = {
         "n_clusters": 2,
         "bounds": ((-1.0,), (1.0,)),

@@ -88,9 +88,7 @@ def test_everybody_takes_part_in_what_steers_the_plan_and_a_sample_in_the_rest()
 
 
 def stream_of(*purpose: str | int) -> int:
-    """The first eight bytes of a hash of the plan's seed, 11, and of what the stream is
-    for.
-    """
+    """The first eight bytes of a hash of the plan's seed and of the purpose."""
     return int.from_bytes(
         hashlib.sha256(repr((11, *purpose)).encode()).digest()[:8], "little"
     )

@@ -146,9 +146,7 @@ def test_a_change_is_measured_in_the_declared_norm(
 def test_the_largest_change_of_all_tables_is_told(
     unit: PrivacyUnit, largest: float
 ) -> None:
-    """Of a count that may move by forty: by one where a row comes along, by a client's
-    forty at most.
-    """
+    """Of a count that may move by 40: by one where a row comes along."""
     counted = Block(
         "rows",
         (1,),

@@ -266,7 +266,7 @@ def test_a_request_says_what_it_knows(request_: Request) -> None:
 
 
 def test_bodies_are_read_as_they_were_written() -> None:
-    """A roster has the attempt of its request; where keys are shared there is none yet."""
+    """A roster has its request's attempt; where keys are shared there is none."""
     members = ((3, bytes(32)), (5, b"k" * 32))
     signed = {5: Credential(b"i" * 32, b"d" * 32, b"s" * 64)}
     release = Release(1, 4, np.arange(3, dtype=np.uint64))

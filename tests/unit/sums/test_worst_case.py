@@ -29,10 +29,7 @@ def rounds_of(plan: Plan) -> list[tuple[Any, ...]]:
 
 
 def test_sampled_rounds_are_rounded_up_by_a_millionth() -> None:
-    """Two numerical searches differ by some 1e-9 of a price.
-
-    The bound must not end below either.
-    """
+    """Two numerical searches differ by some 1e-9 of a price."""
     server = ServerFacts(30, (0.0, 0.0), 0.5, 0.1)
     values = parse_config(
         n_clusters=3,
