@@ -658,8 +658,8 @@ def test_a_malformed_reply_counts_as_a_dropout(
 
 
 KEYS_MALFORMED = [
-    "empty", "no record", "metrics instead", "header gone", "header not JSON", "header deep", "status unknown",
-    "Flower error",
+    "empty", "no record", "metrics instead", "header gone", "header not JSON",
+    "header deep", "status unknown", "Flower error",
 ]  # fmt: skip
 
 

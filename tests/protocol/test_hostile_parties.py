@@ -1,6 +1,4 @@
-"""Attacks of the threat model (`flwr_dpkmeans/docs/reference/threats.md`) that need no invented
-identities.
-"""
+"""Attacks of the threat model that need no invented identities."""
 
 from __future__ import annotations
 

@@ -215,9 +215,7 @@ def test_run_config_with_a_domain() -> None:
         strategy_from_run_config(values | {"bounds": "0,1", "bounds-domain": "0,9"})
 
 
-def test_where_nothing_stands_out_the_run_ends_with_a_sentence_or_keeps_a_domain_and_says_so() -> (
-    None
-):
+def test_where_nothing_stands_out_the_run_ends_or_keeps_a_domain_and_says_so() -> None:
     parts = [np.full((3, 2), 7.0), np.full((2, 2), 7.0)]
     options: dict[str, Any] = {
         "epsilon": 0.1,

@@ -1,4 +1,4 @@
-"""What the server receives and holds under ``oblivious``: nothing that it could read."""
+"""Of what the server receives and holds under ``oblivious`` it can read nothing."""
 
 from __future__ import annotations
 

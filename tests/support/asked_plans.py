@@ -30,7 +30,7 @@ class PlanValues:
 
 
 class _Values(SimpleNamespace):
-    """Some attributes of a plan, which can be looked up by its identity, as plans can."""
+    """Some attributes of a plan, which can be looked up by its identity as well."""
 
     __hash__ = object.__hash__
 

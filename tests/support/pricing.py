@@ -142,7 +142,7 @@ def slack_of(draws: Iterable[Draw]) -> Slack:
 
 
 def gdp_delta(epsilon: float, mu: float) -> Any:
-    """The trade-off of two normal distributions a distance of mu apart, in many digits."""
+    """Trade-off of two normal distributions a distance of mu apart, in many digits."""
     with mpmath.workdps(DIGITS):
         e, m = mpmath.mpf(epsilon), mpmath.mpf(mu)
         return mpmath.ncdf(m / 2 - e / m) - mpmath.exp(e) * mpmath.ncdf(-m / 2 - e / m)

@@ -48,7 +48,7 @@ GRID = 2.0**16
 
 @dataclass
 class Federation:
-    """Clients with their ledgers on one grid, and the strategy that was last started."""
+    """Clients with their ledgers on one grid, and the strategy started last."""
 
     clients: dict[int, KMeansClient]
     ledgers: dict[int, MemoryLedger]

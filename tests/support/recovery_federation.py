@@ -33,7 +33,7 @@ RUN = 7
 
 @dataclass
 class RecoveryFederation:
-    """A run; `gone` never answer again, and whoever falls silent at a stage joins them."""
+    """A run; `gone` never answer again; whoever falls silent joins them."""
 
     states: dict[int, Recover]
     session: RecoverSession

@@ -163,7 +163,7 @@ class StandInNode:
 def apps_of(
     address: str, home: Path, allowed: frozenset[str]
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the guarded program that starts apps; its errors go into ``home/apps.log``."""
+    """Run the guarded program that starts apps; errors go to ``home/apps.log``."""
     home.mkdir(mode=0o700, parents=True)
     environment = os.environ | write_programs(
         Guard(allowed, home / "apps", home / "alerts.log"), home / "programs"

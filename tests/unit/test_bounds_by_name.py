@@ -130,7 +130,7 @@ def test_anything_else_is_refused_before_budget_is_spent(
 @pytest.mark.parametrize(
     "rows", [["age,0,100", "income,0,100000"], ["income,0,100000", "age,0,100"]]
 )
-def test_a_policy_s_bounds_are_those_of_the_own_columns_whatever_order_the_server_chooses(
+def test_a_policy_s_bounds_are_those_of_columns_in_whatever_order(
     tmp_path: Path, rows: list[str]
 ) -> None:
     allowed = ClientPolicy(allowed_bounds=((0.0, 100.0), (0.0, 1e5)))

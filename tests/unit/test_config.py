@@ -500,9 +500,7 @@ def test_numbers_are_taken_up_to_their_bounds(
             read(value=value)
 
 
-def test_a_whole_number_that_will_not_do_is_answered_with_the_least_or_as_the_caller_says() -> (
-    None
-):
+def test_a_whole_number_that_will_not_do_is_answered_as_the_caller_says() -> None:
     for more, told in (
         ({}, "of at least 2: give for example 2"),
         ({"most": 4, "mend": "give 3"}, "from 2 to 4: give 3"),

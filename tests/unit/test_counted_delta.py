@@ -110,9 +110,7 @@ def test_a_given_delta_is_lowered_only_where_it_would_not_be_below_one_over_n() 
     assert counted(first_plan(delta=1e-15), 10**9).delta == 1e-15
 
 
-def test_large_shares_of_what_comes_first_leave_the_algorithm_something_and_the_report_says_what_delta_is_not() -> (
-    None
-):
+def test_large_shares_of_what_comes_first_leave_something_and_are_reported() -> None:
     values: dict[str, Any] = {
         "private_bounds": True,
         "bounds_share": 0.45,

@@ -392,7 +392,8 @@ def test_a_nodes_page_says_what_was_given_and_what_is_left(node: Path) -> None:
     assert "Data set rows, per record: epsilon 0.75 spent of 10." in text
     assert "9.25 left" in text
     assert re.search(
-        r'<th scope="row">6</th><td>[^<]*</td><td>rows</td><td>record</td><td>0.25</td>',
+        r'<th scope="row">6</th><td>[^<]*</td><td>rows</td>'
+        r"<td>record</td><td>0.25</td>",
         text,
     )
     given = text.partition("What was given")[2]

@@ -785,9 +785,11 @@ if sys.argv[1] == "own logging":
     logging.basicConfig(level=logging.INFO, format="OWN %(message)s", stream=sys.stderr)
 rows = np.random.default_rng(0).uniform(0, 1, (300, 2))
 policy = {"policy": sys.argv[2], "data-id": "rows"}
-own = [{**policy, "ledger": f"{sys.argv[3]}/{name}", "output": sys.argv[3]} for name in "ab"]
+policy["output"] = sys.argv[3]
+own = [{**policy, "ledger": f"{sys.argv[3]}/{name}"} for name in "ab"]
 grid = Grid([Node(client_app(lambda _: rows), config) for config in own])
-strategy = FastLloyd(n_clusters=2, n_features=2, epsilon=1.0, n_examples=600, bounds=(0.0, 1.0), max_iter=2)
+table = {"n_features": 2, "n_examples": 600, "bounds": (0.0, 1.0)}
+strategy = FastLloyd(n_clusters=2, epsilon=1.0, max_iter=2, **table)
 with grid.running():
     strategy.start(grid=grid)
 """

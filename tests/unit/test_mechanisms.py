@@ -1,4 +1,4 @@
-"""Blocks, the noise that they ask for, and the type that only the mechanism can make."""
+"""Blocks, the noise that they ask for, and the type that the mechanism makes."""
 
 from __future__ import annotations
 

@@ -177,8 +177,8 @@ def test_its_policy_allows_the_pages_own_command(here: Path) -> None:
     ],
 )
 def test_what_cannot_be_made_leaves_nothing(
-    here: Path, plant: str, more: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    here: Path, plant: str, more: tuple[str, ...], words: str,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     name = "ward-7"
     if plant == "app":

@@ -221,8 +221,8 @@ def test_so_are_restarts_on_proxies() -> None:
 
 def test_the_whole_budget_of_a_choice_of_k_goes_to_two_rounds() -> None:
     config = parse_config(
-        n_clusters=5, bounds=((-1.0,), (1.0,)), algorithm="feddp_choose_k", trust="distributed", choose_n_clusters=True,
-        n_examples=5_000, epsilon=2.0,
+        n_clusters=5, bounds=((-1.0,), (1.0,)), algorithm="feddp_choose_k",
+        trust="distributed", choose_n_clusters=True, n_examples=5_000, epsilon=2.0,
     )  # fmt: skip
     server = ServerFacts(100, (0.0, 0.0), 1.0, 1.0)
     plan = draft_plan(

@@ -90,9 +90,7 @@ def plan_of(**values: Any) -> Plan:
 # -- accuracy --------------------------------------------------------------------------
 
 
-def test_the_median_of_twenty_runs_is_within_a_hundredth_of_the_accuracy_without_privacy() -> (
-    None
-):
+def test_the_median_of_twenty_runs_is_nearly_as_accurate_as_without_privacy() -> None:
     points, labels = overlapping()
     exact = GaussianNB().fit(points, labels).score(points, labels)
     assert exact == pytest.approx(0.878, abs=0.002)
@@ -204,9 +202,7 @@ def test_smoothing_by_hand() -> None:
     assert found["chances"].tolist() == [[0.6, 0.4], [0.5, 0.5]]
 
 
-def test_variances_of_classes_are_kept_apart_as_far_as_they_differ_by_more_than_noise() -> (
-    None
-):
+def test_variances_are_kept_apart_as_far_as_they_differ_by_more_than_noise() -> None:
     variances, rows = np.array([[0.1], [0.3]]), np.array([100.0, 100.0])
     # The differences are 0.01, of which noise of 0.05 explains a quarter.
     pulled, left = pulled_together(variances, rows, np.full((2, 1), 0.05))
@@ -716,8 +712,8 @@ def test_tables_of_categories_that_are_taken(
 def test_a_model_of_numbers_and_categories_by_hand() -> None:
     """Two columns of numbers around one of three categories."""
     plan = plan_of(
-        classes=2, categories=(0, 3, 0), bounds=((-1.0, 0.0, 0.0), (1.0, 2.0, 8.0)), n_features=3, least_deviation=0.25,
-        smoothing=0.5,
+        classes=2, categories=(0, 3, 0), bounds=((-1.0, 0.0, 0.0), (1.0, 2.0, 8.0)),
+        n_features=3, least_deviation=0.25, smoothing=0.5,
     )  # fmt: skip
     (step,), (planned,) = build_algorithm(plan).rounds, plan.rounds
     assert [one.name for one in planned.blocks] == [

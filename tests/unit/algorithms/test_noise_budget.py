@@ -59,8 +59,8 @@ def known_of(n_declared: int | None = 1000, **values: Any) -> PublicFacts:
         n_clusters=2, bounds=((-1.0,), (1.0,)), n_examples=n_declared, **settings
     )
     return PublicFacts(
-        config=config, n_examples=1000, n_features=3, delta=1e-6, released_multiplier=None, released_closeness=SAME,
-        fraction_bits=16,
+        config=config, n_examples=1000, n_features=3, delta=1e-6,
+        released_multiplier=None, released_closeness=SAME, fraction_bits=16,
     )  # fmt: skip
 
 

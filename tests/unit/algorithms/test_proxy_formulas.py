@@ -527,7 +527,7 @@ def test_one_row_or_one_client_moves_a_sum_by_no_more_than_its_bound(
 
 
 @pytest.mark.parametrize(("most", "covers"), [(87, False), (88, True)])
-def test_the_box_is_covered_from_so_many_proxies_per_column_on_and_never_from_a_subspace(
+def test_the_box_is_covered_from_so_many_proxies_on_and_never_from_a_subspace(
     most: int, covers: bool
 ) -> None:
     at = derive_plan(

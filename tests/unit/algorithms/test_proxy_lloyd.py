@@ -658,7 +658,7 @@ def is_planned(d: int, k: int, n: int, epsilon: float) -> bool:
         (500, 20, 3),
     ],
 )
-def test_extreme_budgets_and_tables_give_centroids_or_a_plain_refusal_before_anything_is_spent(
+def test_extremes_give_centroids_or_a_refusal_before_anything_is_spent(
     n: int, d: int, k: int, epsilon: float
 ) -> None:
     rows = blobs(n, d)

@@ -269,7 +269,7 @@ def test_rows_beyond_the_clip_bound_that_are_heard_belong_to_the_spread(
 @pytest.mark.parametrize(
     ("part", "clipped"), [(0.5, False), (0.88, False), (0.92, True)]
 )
-def test_from_nine_tenths_of_the_squared_bound_on_a_mean_square_says_only_that_rows_lie_beyond(
+def test_a_mean_square_near_the_squared_bound_says_only_that_rows_lie_beyond(
     part: float, clipped: bool
 ) -> None:
     """All rows are in the bin of squares up to 1/2."""
@@ -519,9 +519,7 @@ def require_all_four(
     assert cost_per_point(rows, model.cluster_centers_) < 1.05 * 2 * 0.1**2
 
 
-def test_points_of_the_servers_that_mislead_cost_nothing_where_rows_can_be_looked_for() -> (
-    None
-):
+def test_misleading_server_points_cost_nothing_where_rows_can_be_looked_for() -> None:
     """All in one place far from the rows: it cost 10 to 30 times the optimum."""
     for seed in range(4):
         rng = np.random.default_rng(seed)

@@ -289,8 +289,9 @@ def test_a_refinement_by_hand(pulls: bool, index: int, owns: bool) -> None:
     likelier, left = pulled_together(likelier, left) if pulls else (likelier, left)
     assert (left < (80.0 if index != 2 else 89.0)) is pulls
     steps = shrunk_steps(
-        sums[:5] * radii[:5, None], likelier, sums_noise=20.0 * radii[:5], counts_noise=left, axis_variance=0.125,
-        least_tau=0.25 * 0.0625 ** (index - 1), radius=radii[:5], total=total,
+        sums[:5] * radii[:5, None], likelier, sums_noise=20.0 * radii[:5],
+        counts_noise=left, axis_variance=0.125, least_tau=0.25 * 0.0625 ** (index - 1),
+        radius=radii[:5], total=total,
     )  # fmt: skip
     moved = np.clip(centroids + steps, -1.0, 1.0)
     assert found.centroids == pytest.approx(moved, abs=2 / GRID)
@@ -383,9 +384,7 @@ def test_the_largest_cluster_is_split_by_a_centroid_without_rows(
     assert found.counts.tolist() == counts.tolist()
 
 
-def test_the_cluster_that_costs_most_by_its_own_squares_is_split_and_both_halves_have_its_radius() -> (
-    None
-):
+def test_the_costliest_cluster_is_split_and_both_halves_have_its_radius() -> None:
     """6,000 rows in a tight cluster, and 1,000 that are spread ten times as wide."""
     step = with_noise(refinement_round(setting_of(2, 5), 2), 20.0, 90.0, 3.0)
     centroids = np.array(

@@ -190,9 +190,7 @@ def test_spreads_are_of_all_rows_as_one_group() -> None:
     }
 
 
-def test_columns_of_which_no_row_was_counted_are_unclear_and_have_a_box_all_the_same() -> (
-    None
-):
+def test_columns_without_a_counted_row_are_unclear_and_have_a_box() -> None:
     released = {
         "group_counts": np.zeros(1),
         "group_sums": np.zeros((1, 6)),

@@ -61,9 +61,7 @@ def test_bad_input_gets_one_sentence(
     assert "\n" not in str(caught.value)
 
 
-def test_where_clusters_share_a_centroid_restarts_of_k_means_plus_plus_are_not_the_best() -> (
-    None
-):
+def test_where_clusters_share_a_centroid_k_means_plus_plus_is_not_the_best() -> None:
     rng = np.random.default_rng(1)
     points = np.repeat(rng.normal(0.0, 10.0, (40, 60)), 12, axis=0) + rng.normal(
         0.0, 1.0, (480, 60)

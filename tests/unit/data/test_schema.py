@@ -36,7 +36,8 @@ from flwr_dpkmeans.errors import ColumnError, ConfigurationError, DataError
 FILE = """gap_share = 0
 [columns]
 delay = { kind = "number", bounds = [-20, 80], missing = "centre" }
-origin = { kind = "category", values = ["EWR", "JFK", "LGA"], missing = "fill", fill = "JFK", weight = 0.5 }
+origin = { kind = "category", values = ["EWR", "JFK", "LGA"], \
+missing = "fill", fill = "JFK", weight = 0.5 }
 late = { kind = "flag", missing = "centre" }
 when = { kind = "date", bounds = [2013-01-01, "2013-01-11"] }
 month = { kind = "category", values = [1, 2], missing = "centre" }
@@ -462,7 +463,8 @@ def test_a_draft_says_which_cells_are_not_what_they_seem_to_be(
 ) -> None:
     table, names = tmp_path / "t.csv", "age;cost;id;born;seen;plz;none;ward;x"
     rows = [
-        f"{20 + i % 7},5;1.2{i:02d},5;P{i};0{1 + i % 9}.02.2024;2024-01-1{i % 3};0123{i % 9};;{'AB'[i % 2]};{i % 9}"
+        f"{20 + i % 7},5;1.2{i:02d},5;P{i};0{1 + i % 9}.02.2024;2024-01-1{i % 3};"
+        f"0123{i % 9};;{'AB'[i % 2]};{i % 9}"
         for i in range(40)
     ]
     table.write_text("\ufeff" + "\n".join([names, *rows]) + "\n")

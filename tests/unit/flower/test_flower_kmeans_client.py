@@ -71,7 +71,7 @@ def test_what_a_client_is_made_of_is_told_or_refused_at_once(tmp_path: Path) -> 
     assert agreed[0]["schema"] != agreed[1]["schema"]
 
 
-def test_what_own_rows_say_against_a_result_is_logged_where_it_is_written_and_kept_where_not(
+def test_what_own_rows_say_against_a_result_is_logged_or_kept(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     config = parse_config(

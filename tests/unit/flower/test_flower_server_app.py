@@ -1,4 +1,4 @@
-"""What a ServerApp refuses before a simulation, and says at the end of a run, by hand."""
+"""What a ServerApp refuses before a simulation, and says at the end of a run."""
 
 from __future__ import annotations
 

@@ -225,9 +225,7 @@ def test_box_samples_stay_in_the_box_and_cover_it_if_asked(
     assert int((np.abs(found - corner).max(axis=1) < 0.18).sum()) >= 1400
 
 
-def test_where_proxies_are_few_for_the_box_its_samples_leave_the_ellipsoid_in_some_columns() -> (
-    None
-):
+def test_where_proxies_are_few_samples_leave_the_ellipsoid_in_some_columns() -> None:
     """One column in half of the samples, m in 2^-m of them, all d in the rest."""
     d = 4
     for proxies, all_columns in ((4**d - 1, 2.0 ** (1 - d)), (4**d, 1.0)):
@@ -647,7 +645,7 @@ def test_far_samples_lie_anywhere_where_the_smallest_cube_leaves_nothing_out() -
     assert (len(found), np.abs(found).max() <= 1.0) == (2000, True)
 
 
-def test_samples_inside_of_the_smallest_cube_are_left_out_as_long_as_each_proxy_has_one_outside() -> (
+def test_samples_inside_of_the_smallest_cube_are_left_out_where_others_are_left() -> (
     None
 ):
     """As many samples are drawn for up to 200 proxies."""

@@ -43,9 +43,7 @@ def squares_in_steps(rows: Floats) -> list[int]:
 # -- unit residuals --------------------------------------------------------------------
 
 
-def test_residuals_within_the_radius_are_parts_of_it_and_longer_ones_have_length_one() -> (
-    None
-):
+def test_residuals_are_parts_of_the_radius_and_longer_ones_have_length_one() -> None:
     found = unit_residuals(
         np.array([[0.25, 0.0], [0.0, -0.5], [3.0, 4.0], [-30.0, 40.0], [0.0, 0.0]]), 0.5
     )

@@ -1,4 +1,4 @@
-"""Centroid updates: the formulas, the clipping guarantee, and equality on all machines."""
+"""Centroid updates: formulas, the clipping guarantee, equality on all machines."""
 
 from __future__ import annotations
 

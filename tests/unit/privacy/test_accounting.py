@@ -172,7 +172,7 @@ def test_mixture_with_very_much_gaussian_noise_loses_no_digits() -> None:
     )
 
 
-def test_mixture_of_many_different_epsilons_agrees_with_pld_and_is_no_less_than_the_exact_price() -> (
+def test_a_mixture_of_many_epsilons_agrees_with_pld_and_covers_the_exact_price() -> (
     None
 ):
     """More sums of losses than are kept one by one."""
@@ -226,7 +226,7 @@ def test_pld_prices_a_laplace_release_as_the_worst_of_its_epsilon() -> None:
     assert exact > 0.99e-6
 
 
-def test_discrete_laplace_noise_leaks_more_than_continuous_noise_but_not_more_than_priced() -> (
+def test_discrete_laplace_noise_leaks_more_than_continuous_but_not_than_priced() -> (
     None
 ):
     """One count with scale 1: the total-variation distance is tanh(1/2)."""

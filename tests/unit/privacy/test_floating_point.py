@@ -100,7 +100,7 @@ def scaled_after_rounding(generator: np.random.Generator) -> Doubles:
     return GRANULARITY * np.rint(generator.normal(0.0, SCALE / GRANULARITY, SIZE))
 
 
-# -- attacks: functions of a released double that decide between the true values 0 and 1 ---
+# -- attacks: functions of a released double that decide between true 0 and 1 ----------
 
 
 def finest_bit(released: Doubles) -> NDArray[np.int64]:
@@ -179,9 +179,7 @@ def test_noise_in_doubles_tells_neighbours_apart(name: str) -> None:
     assert leaked_epsilon(zero, one)["bits below 2^-53"] > 3.0
 
 
-def test_the_textbooks_laplace_noise_leaves_values_that_only_one_neighbour_reaches() -> (
-    None
-):
+def test_the_textbooks_laplace_noise_has_values_that_one_neighbour_reaches() -> None:
     zero, one = (
         true + inverse_laplace(np.random.default_rng(int(true) + 7))
         for true in (0.0, 1.0)

@@ -860,7 +860,9 @@ from flwr_dpkmeans.node.ledger import LedgerEntry
 from flwr_dpkmeans.node.ledger_file import FileLedger
 ledger = FileLedger(sys.argv[1])
 for index in range(10**6):
-    ledger.charge(LedgerEntry(f"{sys.argv[2]}-{index}", "ward-7", "ab12", 0, 0, "sums", 1.0, 1e-6, "record"))
+    run = f"{sys.argv[2]}-{index}"
+    line = LedgerEntry(run, "ward-7", "ab12", 0, 0, "sums", 1.0, 1e-6, "record")
+    ledger.charge(line)
     print("charged", index, flush=True)
 """
 

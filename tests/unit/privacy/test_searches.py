@@ -29,9 +29,7 @@ def test_a_round_of_a_sampled_release_and_another_one_is_not_joined() -> None:
         dominating_release([[sampled, other]])
 
 
-def test_losses_of_twelve_different_responses_are_all_listed_and_of_thirteen_on_a_grid() -> (
-    None
-):
+def test_losses_of_twelve_responses_are_all_listed_and_of_thirteen_on_a_grid() -> None:
     """2^12 = 4096 sums are kept one by one, 8192 are rounded to half as many."""
     epsilons = [0.1 * 2.0**place for place in range(13)]
     assert len(mixtures.mixture_of(1.0, epsilons[:12]).losses) == 4096

@@ -308,7 +308,7 @@ def test_cost_of_closeness_is_as_proved_and_no_part_of_it_can_be_left_out() -> N
 @pytest.mark.parametrize(
     ("std", "shift"), [(1.0, 1), (1.5, 2), (2.0, 1), (2.0, 3), (5.0, 4)]
 )
-def test_price_of_one_count_covers_the_discrete_gaussian_and_that_without_closeness_does_not(
+def test_a_price_covers_the_discrete_gaussian_but_not_without_closeness(
     std: float, shift: int
 ) -> None:
     reach = math.ceil(25 * std) + shift
@@ -350,9 +350,7 @@ def test_price_of_two_entries_covers_the_discrete_gaussian(shift: int) -> None:
         )
 
 
-def test_price_is_that_of_continuous_noise_at_the_smaller_delta_plus_the_log_ratios() -> (
-    None
-):
+def test_price_is_that_of_continuous_noise_plus_the_log_ratios() -> None:
     closeness = discrete_gaussian_closeness(20.0, 5050)
     assert closeness.log_ratio_above > 0.1
     events = [GaussianRelease("sums", 0.7, closeness), GaussianRelease("counts", 2.0)]

@@ -146,9 +146,7 @@ def test_what_a_guarantee_rests_on(
     )
 
 
-def test_every_sentence_of_the_table_is_asked_for_and_every_one_that_is_asked_for_is_there() -> (
-    None
-):
+def test_sentences_of_the_table_are_those_that_are_used() -> None:
     table = tomllib.loads(Path(report.__file__).with_suffix(".toml").read_text())
     code = "".join(
         path.read_text() for path in Path(report.__file__).parents[1].rglob("*.py")
