@@ -61,25 +61,15 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "all known": {},
     "width asked": {"n_features": None},
     "rows counted": {"n_examples": None, "epsilon": 50.0},
-    "private bounds": {
-        "private_bounds": True,
-        "bounds": ((-8.0,), (8.0,)),
-        "n_features": None,
-        "epsilon": 50.0,
-    },
-    "both": {
-        "private_bounds": True,
-        "bounds": ((-8.0,), (8.0,)),
-        "n_examples": None,
-        "epsilon": 50.0,
-    },
+    "private bounds": {"private_bounds": True, "bounds": ((-8.0,), (8.0,)),
+                       "n_features": None, "epsilon": 50.0},
+    "both": {"private_bounds": True, "bounds": ((-8.0,), (8.0,)), "n_examples": None,
+             "epsilon": 50.0},
     "recovered": {"dropout": "recover"},
     "central": {"trust": "central"},
-    "distributed, named by the server": {
-        "trust": "distributed",
-        "feature_names": NAMES,
-    },
-}
+    "distributed, named by the server": {"trust": "distributed",
+                                         "feature_names": NAMES},
+}  # fmt: skip
 
 
 @pytest.mark.sample(3)

@@ -242,13 +242,8 @@ def test_two_retries_if_the_plan_has_two() -> None:
     centroids, _ = plain_lloyd(start_of(federation.plan), rounds)
     assert np.array_equal(federation.clients[2].cluster_centers_, centroids)
     assert federation.attempts_in_ledger(2) == [
-        (1, 0),
-        (2, 0),
-        (2, 1),
-        (3, 1),
-        (3, 2),
-        (4, 2),
-    ]
+        (1, 0), (2, 0), (2, 1), (3, 1), (3, 2), (4, 2),
+    ]  # fmt: skip
     assert result.privacy.n_attempts == 6
 
 
@@ -718,17 +713,10 @@ def test_malformed_keys_leave_only_their_node_out(fields: dict[str, Any]) -> Non
     ("fields", "error", "word"),
     [
         ({"plan_digest": bytes(32)}, DPKMeansError, "another plan"),
-        (
-            {
-                "header": json.dumps(
-                    {"status": "ok", "n_features": 3} | version_fields()
-                )
-            },
-            RefusalError,
-            "different numbers of features",
-        ),
+        ({"header": json.dumps({"status": "ok", "n_features": 3} | version_fields())},
+         RefusalError, "different numbers of features"),
     ],
-)
+)  # fmt: skip
 def test_a_node_with_another_plan_or_table_stops_the_run(
     fields: dict[str, Any], error: type, word: str
 ) -> None:

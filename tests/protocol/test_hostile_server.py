@@ -1236,17 +1236,10 @@ def test_an_exhausted_ledger_stops_a_run_that_the_policy_allowed() -> None:
         if header["stage"] == "sum" and not ledger.entries():
             ledger.charge(
                 LedgerEntry(
-                    "1",
-                    "rows",
-                    "ab12",
-                    1,
-                    0,
-                    "sums",
-                    epsilon=1.4,
-                    delta=1e-6,
+                    "1", "rows", "ab12", 1, 0, "sums", epsilon=1.4, delta=1e-6,
                     unit="record",
                 )
-            )
+            )  # fmt: skip
         return True
 
     federation.faults.on_request = on_request

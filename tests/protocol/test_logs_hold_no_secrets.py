@@ -490,14 +490,9 @@ def test_the_search_finds_what_is_planted(
 
     plant_statistic(monkeypatch, careless)
     federation = run(
-        watch,
-        "oblivious",
-        talkative=False,
-        drop=False,
-        max_iter=2,
-        evaluation="none",
+        watch, "oblivious", talkative=False, drop=False, max_iter=2, evaluation="none",
         n_classes=0,
-    )
+    )  # fmt: skip
     assert watch.leaks(federation, centroids=True)
 
 

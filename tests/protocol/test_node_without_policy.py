@@ -200,18 +200,10 @@ def ledger_with(
         for node in nodes:
             ledger.charge(
                 LedgerEntry(
-                    f"{run_id}/{node}",
-                    data_id,
-                    "ab",
-                    1,
-                    0,
-                    "sums",
-                    0.1,
-                    1e-6,
-                    "record",
-                    time,
+                    f"{run_id}/{node}", data_id, "ab", 1, 0, "sums", 0.1, 1e-6,
+                    "record", time,
                 )
-            )
+            )  # fmt: skip
     return ledger
 
 
@@ -330,14 +322,9 @@ def test_a_count_that_lowers_delta_and_named_columns_leave_the_approved_digest_a
     first = draft_plan(config, run_id=1, n_clients=3, seed=5, n_features=2)
     answered = "" if names else columns_digest(6, ("age", "income"))
     later = draft_plan(
-        config,
-        run_id=6,
-        n_clients=3,
-        seed=7,
-        n_features=2,
-        n_examples=10**7,
+        config, run_id=6, n_clients=3, seed=7, n_features=2, n_examples=10**7,
         columns=answered,
-    )
+    )  # fmt: skip
     assert later.delta < first.delta
     assert later.columns_digest != first.columns_digest
     assert terms_digest(first) == terms_digest(later)

@@ -37,18 +37,12 @@ FILES = {
     "a censored cell": [HEADER, ">89,0.2,w1,0", *ROWS],
     "a number in a text column": [HEADER, "0.1,0.2,007,0", *ROWS],
     "an infinite one": [HEADER, "0.1,0.2,Infinity,0", "1e999,0,w,0", *ROWS],
-    "a blank cell in each column": [
-        HEADER,
-        ",0.2,w,0",
-        "0.1,,w,0",
-        "0.1,0.2,,0",
-        "0.1,0.2,w,",
-        *ROWS,
-    ],
+    "a blank cell in each column": [HEADER, ",0.2,w,0", "0.1,,w,0", "0.1,0.2,,0",
+                                    "0.1,0.2,w,", *ROWS],
     "rows of other lengths": [HEADER, "1", "1,2,3,4,5,6", *ROWS],
     "an open quote": [HEADER, '"0.1,0.2,w,0', *ROWS],
     "text only": [HEADER, "a,b,c,d"],
-}
+}  # fmt: skip
 OWN = {"columns": "age,income", "label-column": "kind"}
 RUNS: list[dict[str, Any]] = [
     {"label-column": name, "columns": name, "header": "no"}

@@ -450,22 +450,16 @@ def test_what_is_said_of_the_client_itself_is_ignored() -> None:
 
 MALFORMED: dict[str, tuple[Callable[[bytes], dict[str, Any]], str]] = {
     "torn": (lambda blob: {"credentials": blob[:-1]}, "136 bytes for each"),
-    "more than the roster": (
-        lambda blob: {"credentials": blob + bytes(136)},
-        "a roster of 4 clients",
-    ),
+    "more than the roster": (lambda blob: {"credentials": blob + bytes(136)},
+                             "a roster of 4 clients"),
     "without a roster": (lambda blob: {"roster": None}, "a roster of 0 clients"),
-    "out of order": (
-        lambda blob: {"credentials": blob[136:] + blob[:136]},
-        "out of order or repeated",
-    ),
-    "repeated": (
-        lambda blob: {"credentials": blob[:136] * 2},
-        "out of order or repeated",
-    ),
+    "out of order": (lambda blob: {"credentials": blob[136:] + blob[:136]},
+                     "out of order or repeated"),
+    "repeated": (lambda blob: {"credentials": blob[:136] * 2},
+                 "out of order or repeated"),
     "text": (lambda blob: {"credentials": "ward-7"}, "'credentials'"),
     "missing": (lambda blob: {"credentials": None}, "node 2 signed nothing"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", MALFORMED)

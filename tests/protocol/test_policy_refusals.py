@@ -447,17 +447,10 @@ def test_a_node_looks_at_so_many_plans_a_day_that_cost_nothing(tmp_path: Path) -
     # A run that pays for its answer counts no more.
     FileLedger(tmp_path / "run" / f"ledger-{VICTIM}.jsonl").charge(
         LedgerEntry(
-            "100/3",
-            DATA_ID,
-            "ab",
-            1,
-            0,
-            "sums",
-            epsilon=0.01,
-            delta=1e-9,
+            "100/3", DATA_ID, "ab", 1, 0, "sums", epsilon=0.01, delta=1e-9,
             unit="record",
         )
-    )
+    )  # fmt: skip
     assert asked_for(tmp_path / "run", policy, 110, 1.0) == "allowed"
 
 

@@ -165,15 +165,10 @@ def test_run_config_spelling(caplog: pytest.LogCaptureFixture) -> None:
     federation = make_federation(parts)
     strategy = strategy_from_run_config(
         {
-            "n-clusters": 3,
-            "algorithm": "fastlloyd",
-            "bounds": "private",
-            "bounds-share": 0.04,
-            "epsilon": 5.0,
-            "num-clients": 4,
-            "data": "t.csv",
+            "n-clusters": 3, "algorithm": "fastlloyd", "bounds": "private",
+            "bounds-share": 0.04, "epsilon": 5.0, "num-clients": 4, "data": "t.csv",
         }
-    )
+    )  # fmt: skip
     assert strategy.config.private_bounds
     assert strategy.config.bounds == DOMAIN
     assert (strategy.config.bounds_share, strategy.config.n_features) == (0.04, None)

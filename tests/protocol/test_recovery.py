@@ -357,23 +357,17 @@ def refusals(federation: Federation) -> list[str]:
 @pytest.mark.parametrize(
     ("told", "words"),
     [
-        (
-            lambda node, survivors: tuple(s for s in survivors if s != node),
-            "was given up",
-        ),
+        (lambda node, survivors: tuple(s for s in survivors if s != node),
+         "was given up"),
         (lambda node, survivors: (node,), "at least 7 of 9 are needed"),
-        (
-            lambda node, survivors: tuple(sorted({node, *survivors[:5]})),
-            "at least 7 of 9 are needed",
-        ),
+        (lambda node, survivors: tuple(sorted({node, *survivors[:5]})),
+         "at least 7 of 9 are needed"),
         (lambda node, survivors: (*survivors, 99), "one that had left"),
         (lambda node, survivors: survivors[::-1], "out of order"),
-        (
-            lambda node, survivors: (*survivors[:-1], survivors[-2]),
-            "out of order|twice",
-        ),
+        (lambda node, survivors: (*survivors[:-1], survivors[-2]),
+         "out of order|twice"),
     ],
-)
+)  # fmt: skip
 def test_false_survivors_are_refused(told: Any, words: str) -> None:
     federation = make_federation(grid_parts(SIZES))
     unmask_with(federation, told)
@@ -421,22 +415,16 @@ def test_signed_survivors_let_an_honest_run_end() -> None:
 @pytest.mark.parametrize(
     ("relay", "words"),
     [
-        (
-            lambda kept, now: {},
-            "0 neighbours signed the survivors of round 1, but 6 are needed",
-        ),
+        (lambda kept, now: {},
+         "0 neighbours signed the survivors of round 1, but 6 are needed"),
         (lambda kept, now: dict(list(now.items())[:5]), "5 neighbours signed"),
-        (
-            lambda kept, now: kept or now,
-            "did not sign the survivors of round 2 that this client was told of",
-        ),
-        (
-            lambda kept, now: dict.fromkeys(now, bytes(64)),
-            "did not sign the survivors of round 1",
-        ),
+        (lambda kept, now: kept or now,
+         "did not sign the survivors of round 2 that this client was told of"),
+        (lambda kept, now: dict.fromkeys(now, bytes(64)),
+         "did not sign the survivors of round 1"),
         (lambda kept, now: now | {99: bytes(64)}, "node 99 did not sign"),
     ],
-)
+)  # fmt: skip
 def test_survivors_that_others_did_not_sign_stop_a_pinned_client(
     relay: Any, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -457,19 +457,13 @@ def _answers(reply: Message, round_index: int, node: int) -> bool:
 # -- (d) replies carry the allowed fields and nothing else -----------------------------
 
 ALLOWED = {
-    "keys": (
-        {RECORD},
-        {"header", "public_key", "plan_digest"},
-        {"status", "n_features", *version_fields()},
-    ),
+    "keys": ({RECORD}, {"header", "public_key", "plan_digest"},
+             {"status", "n_features", *version_fields()}),
     "sum": ({RECORD, VECTOR_RECORD}, {"header", "tag"}, {"status", "round", "attempt"}),
-    "first sum of an author": (
-        {RECORD, VECTOR_RECORD},
-        {"header", "tag", "boxes"},
-        {"status", "round", "attempt"},
-    ),
+    "first sum of an author": ({RECORD, VECTOR_RECORD}, {"header", "tag", "boxes"},
+                               {"status", "round", "attempt"}),
     "finish": ({RECORD}, {"header", "tag"}, {"status"}),
-}
+}  # fmt: skip
 
 
 def shape_of(message: Message) -> tuple[set[str], set[str], set[str]]:

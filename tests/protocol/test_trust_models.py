@@ -131,14 +131,9 @@ def test_lloyd_needs_no_patch_to_be_plain(trust: str) -> None:
     parts = grid_parts((90, 110), n_features=4, seed=5)
     federation = make_federation(parts)
     result = federation.start(
-        n_clusters=5,
-        n_features=4,
-        algorithm="lloyd",
-        trust=trust,
-        n_examples=None,
-        max_iter=7,
-        random_state=2,
-    )
+        n_clusters=5, n_features=4, algorithm="lloyd", trust=trust, n_examples=None,
+        max_iter=7, random_state=2,
+    )  # fmt: skip
     centroids, counts = plain_lloyd(start_of(federation.plan), [parts] * 7)
     for own_centroids, own_counts in results(federation):
         assert np.array_equal(own_centroids, centroids)

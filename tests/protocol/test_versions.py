@@ -53,32 +53,20 @@ NEXT = OWN.protocol + 1
 SECRET = "row 7 is 41.5"
 # What the other side's header says instead, and how the sentence names it.
 READABLE: dict[str, tuple[dict[str, Any], Versions]] = {
-    "older protocol": (
-        {"protocol": 1, "package": "0.0.9"},
-        Versions(1, OWN.plan_format, "0.0.9"),
-    ),
-    "newer protocol": (
-        {"protocol": NEXT, "package": "1.4.0rc1"},
-        Versions(NEXT, OWN.plan_format, "1.4.0rc1"),
-    ),
+    "older protocol": ({"protocol": 1, "package": "0.0.9"},
+                       Versions(1, OWN.plan_format, "0.0.9")),
+    "newer protocol": ({"protocol": NEXT, "package": "1.4.0rc1"},
+                       Versions(NEXT, OWN.plan_format, "1.4.0rc1")),
     "older plans": ({"plan_format": 4}, Versions(OWN.protocol, 4, OWN.package)),
-    "newer plans": (
-        {"plan_format": NEWER, "package": "2.0"},
-        Versions(OWN.protocol, NEWER, "2.0"),
-    ),
-    "newer, with text for a release": (
-        {"protocol": NEXT, "package": SECRET},
-        Versions(NEXT, OWN.plan_format),
-    ),
-    "newer, with a long release": (
-        {"protocol": NEXT, "package": "1" * 5000},
-        Versions(NEXT, OWN.plan_format),
-    ),
-    "newer, without a release": (
-        {"protocol": NEXT, "package": None},
-        Versions(NEXT, OWN.plan_format),
-    ),
-}
+    "newer plans": ({"plan_format": NEWER, "package": "2.0"},
+                    Versions(OWN.protocol, NEWER, "2.0")),
+    "newer, with text for a release": ({"protocol": NEXT, "package": SECRET},
+                                       Versions(NEXT, OWN.plan_format)),
+    "newer, with a long release": ({"protocol": NEXT, "package": "1" * 5000},
+                                   Versions(NEXT, OWN.plan_format)),
+    "newer, without a release": ({"protocol": NEXT, "package": None},
+                                 Versions(NEXT, OWN.plan_format)),
+}  # fmt: skip
 UNREADABLE: dict[str, dict[str, Any]] = {
     "none at all": {"protocol": None, "plan_format": None, "package": None},
     "no protocol": {"protocol": None},

@@ -293,16 +293,10 @@ def test_reversed_equal_or_infinite_bounds_name_the_feature(
 @pytest.mark.parametrize(
     "bounds",
     [
-        None,
-        1.0,
-        (-1.0, 1.0),
-        [(-1.0,), (1.0,)],
-        ((1.0,),),
-        "0,1",
-        (("a",), (1.0,)),
+        None, 1.0, (-1.0, 1.0), [(-1.0,), (1.0,)], ((1.0,),), "0,1", (("a",), (1.0,)),
         ((0.0,), (True,)),
     ],
-)
+)  # fmt: skip
 def test_bounds_must_be_a_pair_of_tuples(bounds: object) -> None:
     assert (
         sentence(bounds=bounds)
@@ -440,17 +434,12 @@ def test_columns_are_named_or_counted_and_ten_words_are_shown() -> None:
         ("ALPHA", ["beta", "Alpha"], "did you mean 'Alpha'?"),
         ("ab", ["axyb", "abcdefg"], "did you mean 'axyb'?"),
         ("abcd", ["abxxxxxx", "b"], "choose one of 'abxxxxxx', 'b'."),
-        (
-            "cafe\u0301",
-            ["caf\xe9"],
-            (
-                "copy 'caf\xe9', which looks the same but has other characters"
-                " ('caf\\xe9')."
-            ),
-        ),
+        ("cafe\u0301", ["caf\xe9"],
+         "copy 'caf\xe9', which looks the same but has other characters"
+         " ('caf\\xe9')."),
         (3, [], "add it; no name is left that could be meant."),
     ],
-)
+)  # fmt: skip
 def test_the_nearest_name_has_half_of_the_letters_whatever_their_case(
     value: Any, valid: list[str], tail: str
 ) -> None:
@@ -460,33 +449,18 @@ def test_the_nearest_name_has_half_of_the_letters_whatever_their_case(
 @pytest.mark.parametrize(
     ("read", "kind", "taken", "refused"),
     [
-        (
-            partial(require_real, "x", mend="give 1"),
-            float,
-            [0, -1.5, Fraction(1, 2)],
-            [math.nan, math.inf, True, "1"],
-        ),
-        (
-            partial(require_positive, "x"),
-            float,
-            [5e-324, 1.7e308, 0.5, 3, Fraction(1, 2), np.float32(2.0)],
-            [0.0, -5e-324, 0, -1, math.inf, math.nan, True, "1", None],
-        ),
-        (
-            require_delta,
-            float,
-            [5e-324, math.nextafter(1, 0), Fraction(1, 2)],
-            [0.0, 1.0, 0, 1, math.nan, True],
-        ),
-        (
-            partial(require_whole, "x", least=2, most=4),
-            int,
-            [2, 3, 4, np.int8(3)],
-            [1, 5, 2.0, True, None],
-        ),
+        (partial(require_real, "x", mend="give 1"), float, [0, -1.5, Fraction(1, 2)],
+         [math.nan, math.inf, True, "1"]),
+        (partial(require_positive, "x"), float,
+         [5e-324, 1.7e308, 0.5, 3, Fraction(1, 2), np.float32(2.0)],
+         [0.0, -5e-324, 0, -1, math.inf, math.nan, True, "1", None]),
+        (require_delta, float, [5e-324, math.nextafter(1, 0), Fraction(1, 2)],
+         [0.0, 1.0, 0, 1, math.nan, True]),
+        (partial(require_whole, "x", least=2, most=4), int, [2, 3, 4, np.int8(3)],
+         [1, 5, 2.0, True, None]),
         (partial(require_whole, "x", least=0), int, [0, 10**30], [-1, False]),
     ],
-)
+)  # fmt: skip
 def test_numbers_are_taken_up_to_their_bounds(
     read: Any, kind: type, taken: list[Any], refused: list[Any]
 ) -> None:

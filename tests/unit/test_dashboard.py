@@ -307,19 +307,13 @@ def test_metrics_count_runs_round_trips_and_refusals(
         key: value for key, value in found.items() if not key[0].endswith(left_out)
     }
     assert counts == {
-        ("dpkmeans_runs", "completed"): 2,
-        ("dpkmeans_runs", "stopped"): 1,
-        ("dpkmeans_round_trips", "keys"): 2,
-        ("dpkmeans_round_trips", "sum"): 2,
-        ("dpkmeans_round_trips", "finish"): 1,
-        ("dpkmeans_silent_nodes", "late"): 1,
-        ("dpkmeans_silent_nodes", "left out"): 2,
-        ("dpkmeans_events", "no reply"): 2,
-        ("dpkmeans_events", "retry"): 1,
-        ("dpkmeans_refusals", "app"): 1,
-        ("dpkmeans_refusals", "other"): 1,
-        ("dpkmeans_refusals", "RefusalError"): 1,
-    }
+        ("dpkmeans_runs", "completed"): 2, ("dpkmeans_runs", "stopped"): 1,
+        ("dpkmeans_round_trips", "keys"): 2, ("dpkmeans_round_trips", "sum"): 2,
+        ("dpkmeans_round_trips", "finish"): 1, ("dpkmeans_silent_nodes", "late"): 1,
+        ("dpkmeans_silent_nodes", "left out"): 2, ("dpkmeans_events", "no reply"): 2,
+        ("dpkmeans_events", "retry"): 1, ("dpkmeans_refusals", "app"): 1,
+        ("dpkmeans_refusals", "other"): 1, ("dpkmeans_refusals", "RefusalError"): 1,
+    }  # fmt: skip
     assert found["dpkmeans_bytes", "received"] > 3 * 2 * 3 * 3 * 8
     # A counter that forgets the oldest runs falls, which is a restart to Prometheus.
     monkeypatch.setattr(dashboard, "_MOST_RUNS", 1)
@@ -364,16 +358,9 @@ def node(tmp_path: Path) -> Path:
     ):
         for index in (1, 2):
             entry = LedgerEntry(
-                run_id,
-                data_set,
-                "ab",
-                index,
-                0,
-                "sums",
-                epsilon=epsilon,
-                delta=1e-6,
+                run_id, data_set, "ab", index, 0, "sums", epsilon=epsilon, delta=1e-6,
                 unit="record",
-            )
+            )  # fmt: skip
             ledger.charge(entry)
     (tmp_path / "ward" / "home").mkdir()
     (tmp_path / "ward" / "home" / "alerts.log").write_text(

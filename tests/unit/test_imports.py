@@ -195,17 +195,9 @@ def test_no_modules_import_each_other() -> None:
 
 def test_importing_the_package_imports_no_heavy_library() -> None:
     heavy = [
-        "flwr",
-        "scipy",
-        "sklearn",
-        "ray",
-        "matplotlib",
-        "opendp",
-        "dp_accounting",
-        "pandas",
-        "pyarrow",
-        "hydra",
-    ]
+        "flwr", "scipy", "sklearn", "ray", "matplotlib", "opendp", "dp_accounting",
+        "pandas", "pyarrow", "hydra",
+    ]  # fmt: skip
     code = (
         f"import sys, {PACKAGE}; print([name for name in {heavy!r} if name in"
         " sys.modules])"
@@ -259,19 +251,9 @@ def test_the_help_of_a_command_imports_nothing_that_its_work_takes(
     command: str,
 ) -> None:
     heavy = [
-        "flwr",
-        "scipy",
-        "sklearn",
-        "ray",
-        "matplotlib",
-        "opendp",
-        "dp_accounting",
-        "pandas",
-        "pyarrow",
-        "numpy",
-        "pydantic",
-        "jinja2",
-    ]
+        "flwr", "scipy", "sklearn", "ray", "matplotlib", "opendp", "dp_accounting",
+        "pandas", "pyarrow", "numpy", "pydantic", "jinja2",
+    ]  # fmt: skip
     code = (
         f"import sys\nfrom {PACKAGE}.__main__ import main\ntry:\n    main([{command!r},"
         f" '--help'])\nfinally:\n    print('LOADED', [name for name in {heavy!r} if"

@@ -142,25 +142,19 @@ def test_a_name_is_nobody_elses(file: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
-        (
-            'federation = "wards"',
-            'federaton = "wards"',
-            "invitation.toml: the key 'federation' is not there",
-        ),
+        ('federation = "wards"', 'federaton = "wards"',
+         "invitation.toml: the key 'federation' is not there"),
         ('app = "ab', 'secret = "x"\napp = "ab', "the key 'secret' is not known"),
         ('app = "ab', 'app = "AB', "app is 'AB"),
         ("127.0.0.1:8000", "127.0.0.1", "superlink is '127.0.0.1'"),
         ("127.0.0.1:8000", "a b:80", "superlink is"),
         ("-----BEGIN", "-----BEGUN", "certificate is"),
         ("[parties.ward-7]", '[parties."../ward-7"]', r"parties.../ward-7"),
-        (
-            "[parties.ward-7]",
-            f'[parties.ward-7]\nidentity = "{"0" * 64}"',
-            "key and identity belong together",
-        ),
+        ("[parties.ward-7]", f'[parties.ward-7]\nidentity = "{"0" * 64}"',
+         "key and identity belong together"),
         ("[parties.ward-8]\n[parties.ward-9]\n", "", "at least 2"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_file_is_refused_with_its_key(
     file: Path, old: str, new: str, sentence: str
 ) -> None:

@@ -246,17 +246,10 @@ def test_json_lines() -> None:
     found = json.loads(line)
     assert found.pop("time").endswith("+00:00")
     assert found == {
-        "level": "INFO",
-        "logger": "flwr_dpkmeans.server",
-        "run": "12",
-        "node": "7",
-        "round": 2,
-        "attempt": 1,
-        "event": "gave",
-        "epsilon": 0.5,
-        "path": "a",
+        "level": "INFO", "logger": "flwr_dpkmeans.server", "run": "12", "node": "7",
+        "round": 2, "attempt": 1, "event": "gave", "epsilon": 0.5, "path": "a",
         "message": "gave",
-    }
+    }  # fmt: skip
 
 
 EVIL = (
@@ -690,14 +683,9 @@ def test_nodes_are_called_by_their_names_in_lines_and_sentences_but_not_in_paths
             }
         )
         record = logging.LogRecord(
-            "flwr_dpkmeans.server",
-            logging.WARNING,
-            "",
-            0,
-            "node %d left",
-            (ward,),
+            "flwr_dpkmeans.server", logging.WARNING, "", 0, "node %d left", (ward,),
             None,
-        )
+        )  # fmt: skip
         sentence = ended_by(
             CohortError(f"look at the logs of nodes [{ward}, {clinic}], not round 3.")
         ).args[0]

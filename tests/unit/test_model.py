@@ -369,15 +369,10 @@ def test_a_missing_key_is_named(name: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        b"",
-        b"\xff",
-        b"[" * 100_000,
-        b"1" * 5000,
-        b"{}",
-        b"null",
+        b"", b"\xff", b"[" * 100_000, b"1" * 5000, b"{}", b"null",
         b'{"version": 1, "version": 1}',
     ],
-)
+)  # fmt: skip
 def test_what_is_no_json_is_one_sentence(text: bytes) -> None:
     assert not is_refused_or_sound(text)
 
@@ -425,14 +420,9 @@ def test_rows_with_gaps_have_no_label_and_are_counted(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cells = [
-        "1,2,x",
-        ",2,x",
-        "1,>89,x",
-        '3,4,"two\nlines"',
-        "inf,1,x",
-        "true,12,x",
+        "1,2,x", ",2,x", "1,>89,x", '3,4,"two\nlines"', "inf,1,x", "true,12,x",
         "1_0,1,x",
-    ]
+    ]  # fmt: skip
     (folder / "rows.csv").write_text("\n".join(["age,bmi,ward", *cells]) + "\n")
     assert command(folder, folder / "rows.csv") == 0
     labels = pd.read_csv(folder / "labels.csv")["label"]

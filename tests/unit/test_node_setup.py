@@ -66,18 +66,10 @@ def here(tmp_path: Path, certificate: str, monkeypatch: pytest.MonkeyPatch) -> P
 def init(*more: str, name: str = "ward-7", data: str = "rows.csv") -> int:
     return main(
         [
-            "node",
-            "init",
-            name,
-            "--invitation",
-            "invitation.toml",
-            "--data",
-            data,
-            "--app",
-            "app.fab",
-            *more,
+            "node", "init", name, "--invitation", "invitation.toml", "--data", data,
+            "--app", "app.fab", *more,
         ]
-    )
+    )  # fmt: skip
 
 
 def join(folder: Path, name: str) -> str:
@@ -455,16 +447,9 @@ def test_its_owner_sees_what_was_asked_given_and_refused(
     folder = here / "ward-7"
     for run, epsilon in (("11", 1.25), ("12", 2.0)):
         entry = LedgerEntry(
-            f"{run}/5",
-            "ward-7",
-            "ab",
-            1,
-            0,
-            "sums",
-            epsilon=epsilon,
-            delta=1e-6,
+            f"{run}/5", "ward-7", "ab", 1, 0, "sums", epsilon=epsilon, delta=1e-6,
             unit="record",
-        )
+        )  # fmt: skip
         FileLedger(folder / "ledger" / "ledger.jsonl").charge(entry)
     refused = "refused: the plan's epsilon is 9, but this client's is 4: lower it."
     said = {
@@ -482,18 +467,12 @@ def test_its_owner_sees_what_was_asked_given_and_refused(
         json.dumps(said),
     ]
     lines += [
-        (
-            "t3 INFO run 13 node ward-7 round 1 attempt 0: asked for: lloyd-1 (round 1"
-            " of 1)"
-        ),
-        (
-            "t3 WARNING run 13 node ward-7: the server has stopped this run, and it has"
-            " cost nothing here; it says: why"
-        ),
-        "no line of ours",
-        '{"time": "t4", "run": "13", "mess',
-        '{"time": "t5", "run": "13"}',
-    ]
+        "t3 INFO run 13 node ward-7 round 1 attempt 0: asked for: lloyd-1 (round 1"
+        " of 1)",
+        "t3 WARNING run 13 node ward-7: the server has stopped this run, and it has"
+        " cost nothing here; it says: why", "no line of ours",
+        '{"time": "t4", "run": "13", "mess', '{"time": "t5", "run": "13"}',
+    ]  # fmt: skip
     (folder / "results" / "log").write_text("\n".join(lines) + "\n")
     (folder / "home" / "alerts.log").write_text(
         "t ALERT app refused: SHA-256 ab, run 14\n"
@@ -609,44 +588,14 @@ def test_a_schema_is_tried_on_the_own_table_before_any_run(
         if "│" in line
     ]
     assert cells == [
-        [
-            "age",
-            "number",
-            "3",
-            "1 (20.0%)",
-            "1 (20.0%)",
-            "0",
-            "0 to 100",
-            "30",
-            "40",
-            "50",
-        ],
-        [
-            "height [cm]",
-            "number",
-            "5",
-            "0",
-            "0",
-            "1 (20.0%)",
-            "100 to 220",
-            "1.7",
-            "166",
-            "190",
-        ],
+        ["age", "number", "3", "1 (20.0%)", "1 (20.0%)", "0", "0 to 100", "30", "40",
+         "50"],
+        ["height [cm]", "number", "5", "0", "0", "1 (20.0%)", "100 to 220", "1.7",
+         "166", "190"],
         ["ward", "category", "2", "1 (20.0%)", "2 (40.0%)", "0", "", "", "", ""],
-        [
-            "none",
-            "date",
-            "0",
-            "4 (80.0%)",
-            "1 (20.0%)",
-            "0",
-            "2020-01-01 to 2021-01-01",
-            "",
-            "",
-            "",
-        ],
-    ]
+        ["none", "date", "0", "4 (80.0%)", "1 (20.0%)", "0", "2020-01-01 to 2021-01-01",
+         "", "", ""],
+    ]  # fmt: skip
     for words in (
         "'age' may not hold '>89'",
         "'Nroth' (did you mean 'North'?)",

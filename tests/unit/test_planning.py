@@ -652,30 +652,18 @@ def test_unit_that_the_algorithm_does_not_protect_is_refused() -> None:
 @pytest.mark.parametrize(
     ("values", "text"),
     [
-        (
-            {"algorithm": "fastloyd"},
-            "algorithm is 'fastloyd', which is not known: did you mean 'fastlloyd'?",
-        ),
-        (
-            {"trust": "oblivous"},
-            "trust is 'oblivous', which is not known: did you mean 'oblivious'?",
-        ),
-        (
-            {"n_features": 3},
-            (
-                "n_features is declared as 3, but the clients' tables have 2 features:"
-                " correct n_features or leave it out."
-            ),
-        ),
-        (
-            {"bounds": ((0.0,) * 3, (1.0,) * 3)},
-            (
-                "there are bounds for 3 features, but the table has 2: give one pair"
-                " for all features or one pair for each."
-            ),
-        ),
+        ({"algorithm": "fastloyd"},
+         "algorithm is 'fastloyd', which is not known: did you mean 'fastlloyd'?"),
+        ({"trust": "oblivous"},
+         "trust is 'oblivous', which is not known: did you mean 'oblivious'?"),
+        ({"n_features": 3},
+         "n_features is declared as 3, but the clients' tables have 2 features:"
+         " correct n_features or leave it out."),
+        ({"bounds": ((0.0,) * 3, (1.0,) * 3)},
+         "there are bounds for 3 features, but the table has 2: give one pair"
+         " for all features or one pair for each."),
     ],
-)
+)  # fmt: skip
 def test_what_no_plan_follows_from_is_refused(
     values: dict[str, Any], text: str
 ) -> None:
@@ -916,37 +904,28 @@ FREE |= {
 # released count and its own table.
 UNUSED = {
     "proxy_lloyd": {
-        "config.task.options.alpha",
-        "config.settings.count_share",
+        "config.task.options.alpha", "config.settings.count_share",
         "config.settings.bounds_share",
     },
     "fastlloyd": {"config.settings.count_share", "config.settings.bounds_share"},
     "glloyd": {
-        "config.task.options.alpha",
-        "config.settings.count_share",
+        "config.task.options.alpha", "config.settings.count_share",
         "config.settings.bounds_share",
     },
     "sulloyd": {
-        "config.task.options.alpha",
-        "config.settings.count_share",
+        "config.task.options.alpha", "config.settings.count_share",
         "config.settings.bounds_share",
     },
     "lloyd": {
-        "config.task.options.alpha",
-        "config.settings.count_share",
-        "config.settings.bounds_share",
-        "config.settings.epsilon",
+        "config.task.options.alpha", "config.settings.count_share",
+        "config.settings.bounds_share", "config.settings.epsilon",
         "config.settings.n_examples",
     },
     "counted": {
-        "config.task.options.alpha",
-        "n_examples",
-        "config.settings.bounds_share",
+        "config.task.options.alpha", "n_examples", "config.settings.bounds_share",
     },
     "preliminary": {
-        "config.task.options.alpha",
-        "config.task.n_clusters",
-        "n_features",
+        "config.task.options.alpha", "config.task.n_clusters", "n_features",
         "config.settings.bounds_share",
     },
     "private bounds": {
@@ -955,21 +934,18 @@ UNUSED = {
         *(f"box.{side}.{feature}" for side in (0, 1) for feature in (0, 1)),
     },
     "declared width": {
-        "config.task.options.alpha",
-        "config.settings.count_share",
+        "config.task.options.alpha", "config.settings.count_share",
         "config.settings.bounds_share",
     },
     "large cohort": {
-        "config.task.options.alpha",
-        "config.settings.count_share",
+        "config.task.options.alpha", "config.settings.count_share",
         "config.settings.bounds_share",
     },
     "evaluated": {
-        "config.task.options.alpha",
-        "config.settings.count_share",
+        "config.task.options.alpha", "config.settings.count_share",
         "config.settings.bounds_share",
     },
-}
+}  # fmt: skip
 for name, unused in UNUSED.items():
     if name != "evaluated":
         unused |= {"config.settings.evaluation_share", "config.settings.n_classes"}

@@ -64,14 +64,9 @@ LINE_KEYS = [
 
 
 plan_of = partial(
-    draft_of,
-    algorithm="fastlloyd",
-    n_clusters=3,
-    bounds=((0.0,), (16.0,)),
-    n_examples=1000,
-    max_iter=2,
-    run_id=4,
-)
+    draft_of, algorithm="fastlloyd", n_clusters=3, bounds=((0.0,), (16.0,)),
+    n_examples=1000, max_iter=2, run_id=4,
+)  # fmt: skip
 
 
 def report_of(

@@ -51,18 +51,9 @@ from simulations.flower.ray_processes import is_supported, marked_processes
 FAB = packed(app_files())
 NAMES = ("ward-7", "ward-8", "ward-9")
 ITEMS = [
-    "file",
-    "flower",
-    "tls",
-    "state",
-    "app",
-    "parties",
-    "run",
-    "port",
-    "address",
-    "clock",
-    "user",
-]
+    "file", "flower", "tls", "state", "app", "parties", "run", "port", "address",
+    "clock", "user",
+]  # fmt: skip
 
 
 def free_port() -> int:
@@ -177,19 +168,12 @@ def test_a_folder_is_made_whole_or_not_at_all(
     assert (
         main(
             [
-                "server",
-                "init",
-                "office",
-                "--parties",
-                "a",
-                "b",
-                "--app",
-                "app.fab",
+                "server", "init", "office", "--parties", "a", "b", "--app", "app.fab",
                 *changes,
             ]
         )
         == 1
-    )
+    )  # fmt: skip
     assert re.search(sentence, capsys.readouterr().err)
     assert not (tmp_path / "office").exists()
 
@@ -264,15 +248,8 @@ def test_a_path_that_cannot_stand_in_flowers_files_is_refused(
     (tmp_path / "app.fab").write_bytes(FAB)
     for name in ("o'brien", "two\nlines", "not\udcffUTF-8"):
         words = [
-            name,
-            "--federation",
-            "office",
-            "--parties",
-            "a",
-            "b",
-            "--app",
-            "app.fab",
-        ]
+            name, "--federation", "office", "--parties", "a", "b", "--app", "app.fab",
+        ]  # fmt: skip
         assert main(["server", "init", *words]) == 1
         assert (
             "has a ' or what cannot be printed: choose another folder"
@@ -796,15 +773,9 @@ def test_status_says_who_is_online_and_silent(
     server_command.let_in(ServerOptions.load(office))
     numbers = [str(node.node_id) for node in register.nodes_info]
     trip = RoundTrip(
-        stage="keys",
-        round=None,
-        attempt=None,
-        seconds=1.0,
-        n_asked=2,
-        n_answered=1,
-        sent=1,
-        received=1,
-    )
+        stage="keys", round=None, attempt=None, seconds=1.0, n_asked=2, n_answered=1,
+        sent=1, received=1,
+    )  # fmt: skip
     results = ServerOptions.load(office).results
     for number, times in enumerate(
         ({"ward-7": "2026-11-23T09:00:00", numbers[1]: "2026-11-23T09:00:01"}, {}, {})
@@ -871,40 +842,24 @@ def typed(office: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        (
-            "cohort.dropout='recover'",
-            (
-                "3 clients take part, but dropout='recover' needs at least 6: choose"
-                " dropout='re"
-            ),
-        ),
-        (
-            "cohort.max-silent=2",
-            "with 3 clients at most 1 may be silent or collude: lower max_silent",
-        ),
-        (
-            "num-clients=4 algorithm='fastlloyd'",
-            (
-                "num-clients is 4, but 3 parties are invited .ward-7, ward-8, ward-9."
-                " and 0 registered: giv"
-            ),
-        ),
-        (
-            "algorithm='feddp_kmeans'",
-            "starts from the server's own points: give server_data",
-        ),
-        (
-            "log-format='xml'",
-            "log-format is 'xml', which is not known: choose one of 'json', 'text'",
-        ),
-        (
-            "output='{folder}/counted.py/results'",
-            "cannot write into .*counted.py: make",
-        ),
+        ("cohort.dropout='recover'",
+         "3 clients take part, but dropout='recover' needs at least 6: choose"
+         " dropout='re"),
+        ("cohort.max-silent=2",
+         "with 3 clients at most 1 may be silent or collude: lower max_silent"),
+        ("num-clients=4 algorithm='fastlloyd'",
+         "num-clients is 4, but 3 parties are invited .ward-7, ward-8, ward-9."
+         " and 0 registered: giv"),
+        ("algorithm='feddp_kmeans'",
+         "starts from the server's own points: give server_data"),
+        ("log-format='xml'",
+         "log-format is 'xml', which is not known: choose one of 'json', 'text'"),
+        ("output='{folder}/counted.py/results'",
+         "cannot write into .*counted.py: make"),
         ("server-data='none.csv' algorithm='feddp_kmeans'", "none.csv' does not exist"),
         ("evaluation='exact'", "exists in simulation only"),
     ],
-)
+)  # fmt: skip
 def test_what_a_run_would_end_with_is_said_before_it_is_asked_for(
     office: Path,
     folder: Path,

@@ -59,14 +59,9 @@ def test_a_large_cohort_recovers_sums_where_clients_may_fall_silent(
 ) -> None:
     """Among 120 virtual clients a second round trip would be for nothing."""
     strategy = PrivateKMeans(
-        3,
-        bounds=(-1, 1),
-        n_features=2,
-        n_examples=10_000,
-        n_clients=120,
-        algorithm="glloyd",
-        **given,
-    )
+        3, bounds=(-1, 1), n_features=2, n_examples=10_000, n_clients=120,
+        algorithm="glloyd", **given,
+    )  # fmt: skip
     grid: Any = MuteGrid(is_deployed=deployed)
     with (
         InProcessGrid([], run_id=5).running(),

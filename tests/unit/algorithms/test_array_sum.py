@@ -532,27 +532,15 @@ def weighing(value: float, n_examples: Any) -> Node:
 @pytest.mark.parametrize(
     ("n_examples", "mean", "words", "owner"),
     [
-        (
-            2000,
-            0.5,
-            "1 of 2 parts came from more than most_examples=1000",
-            "this client has 2000 examples",
-        ),
-        (
-            -1,
-            0.0,
-            "1 of 2 parts that clients added were left out",
-            "num-examples is -1, which is no finite number",
-        ),
-        (
-            math.nan,
-            0.0,
-            "1 of 2 parts that clients added were left out",
-            "num-examples is nan, which is no finite",
-        ),
+        (2000, 0.5, "1 of 2 parts came from more than most_examples=1000",
+         "this client has 2000 examples"),
+        (-1, 0.0, "1 of 2 parts that clients added were left out",
+         "num-examples is -1, which is no finite number"),
+        (math.nan, 0.0, "1 of 2 parts that clients added were left out",
+         "num-examples is nan, which is no finite"),
         (3000 / 7, 0.3, "", ""),
     ],
-)
+)  # fmt: skip
 def test_a_weight_that_counts_as_another_is_said(
     n_examples: float,
     mean: float,

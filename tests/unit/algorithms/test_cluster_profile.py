@@ -35,21 +35,12 @@ from flwr_dpkmeans.sums.round import PrivateSum, State
 COLUMNS: dict[str, Any] = {
     "size": {"kind": "number", "bounds": [0, 10]},
     "age": {"kind": "number", "bounds": [0, 100], "weight": 0, "missing": "centre"},
-    "ward": {
-        "kind": "category",
-        "values": ["A", "B", "C"],
-        "weight": 0,
-        "missing": "centre",
-    },
+    "ward": {"kind": "category", "values": ["A", "B", "C"], "weight": 0,
+             "missing": "centre"},
     "sick": {"kind": "flag", "weight": 0},
-    "since": {
-        "kind": "date",
-        "bounds": ["2020-01-01", "2020-12-31"],
-        "weight": 0,
-        "missing": "fill",
-        "fill": "2020-07-01",
-    },
-}
+    "since": {"kind": "date", "bounds": ["2020-01-01", "2020-12-31"], "weight": 0,
+              "missing": "fill", "fill": "2020-07-01"},
+}  # fmt: skip
 PROFILE = ("sick", "ward", "age", "since")
 SCHEMA = Schema(columns=COLUMNS, profile=PROFILE, profile_share=0.2)
 ROWS = pd.DataFrame(

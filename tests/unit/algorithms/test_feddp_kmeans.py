@@ -45,14 +45,9 @@ def config_of(**values: Any) -> Any:
 
 
 plan_of = partial(
-    draft_of,
-    n_clusters=4,
-    algorithm="feddp_kmeans",
-    trust="central",
-    n_clients=20,
-    width=3,
-    server=FACTS,
-)
+    draft_of, n_clusters=4, algorithm="feddp_kmeans", trust="central", n_clients=20,
+    width=3, server=FACTS,
+)  # fmt: skip
 
 
 def steps_of(**values: Any) -> dict[str, PrivateSum]:
@@ -314,20 +309,12 @@ def test_weights_make_centres_of_projected_points_and_lift_them() -> None:
         (29, 3, {}, False),
         (31, 3, {}, False),
         (30, 2, {}, False),
-        (
-            29,
-            3,
-            {"least_weight": 0.25, "simplify_server_data": True, "n_examples": 900},
-            True,
-        ),
-        (
-            31,
-            3,
-            {"least_weight": 0.25, "simplify_server_data": True, "n_examples": 900},
-            False,
-        ),
+        (29, 3, {"least_weight": 0.25, "simplify_server_data": True, "n_examples": 900},
+         True),
+        (31, 3, {"least_weight": 0.25, "simplify_server_data": True, "n_examples": 900},
+         False),
     ],
-)
+)  # fmt: skip
 def test_all_projected_points_come_unless_they_were_halved(
     n_rows: int, width: int, values: dict[str, Any], admitted: bool
 ) -> None:

@@ -72,13 +72,8 @@ def test_columns_of_a_projection_are_at_most_a_hundredth_too_long(
 def test_a_table_has_one_to_so_many_rows_of_the_width() -> None:
     shapes = [(1, 2), (3, 2), (0, 2), (4, 2), (3, 1), (2,)]
     assert [is_table(np.zeros(shape), 3, 2) for shape in shapes] == [
-        True,
-        True,
-        False,
-        False,
-        False,
-        False,
-    ]
+        True, True, False, False, False, False,
+    ]  # fmt: skip
 
 
 # -- before round 1 --------------------------------------------------------------------
@@ -89,14 +84,9 @@ def test_histograms_of_four_columns_move_by_two(unit: str, entry: float) -> None
     """A hair more, in case that a root is rounded down."""
     known = {} if unit == "record" else {"examples_per_client": 30}
     plan = plan_of(
-        width=4,
-        n_examples=None,
-        private_bounds=True,
-        unit=unit,
-        delta=1e-6,
-        algorithm="proxy_lloyd",
-        **known,
-    )
+        width=4, n_examples=None, private_bounds=True, unit=unit, delta=1e-6,
+        algorithm="proxy_lloyd", **known,
+    )  # fmt: skip
     blocks = {block.name: block for step in plan.preliminary for block in step.blocks}
     for name in ("magnitudes", "ranges"):
         block = blocks[name]

@@ -59,18 +59,10 @@ def joint_sigma(plan: Plan) -> float:
 @pytest.mark.parametrize(
     ("estimate", "n"),
     [
-        (-5.0, 2),
-        (1.99, 2),
-        (2.0, 2),
-        (3.0, 3),
-        (3.99, 3),
-        (6.99, 6),
-        (7.0, 7),
-        (8.0, 7),
-        (math.inf, 7),
-        (math.nan, 7),
+        (-5.0, 2), (1.99, 2), (2.0, 2), (3.0, 3), (3.99, 3), (6.99, 6), (7.0, 7),
+        (8.0, 7), (math.inf, 7), (math.nan, 7),
     ],
-)
+)  # fmt: skip
 def test_an_estimate_is_floored_and_lies_between_two_and_seven(
     estimate: float, n: int
 ) -> None:

@@ -524,14 +524,9 @@ def test_labels_are_needed_where_they_are_looked_at_and_nowhere_else() -> None:
         federate("naive_bayes", parts, bounds=(-1, 1), labels=labels, classes=2)
     with pytest.raises(DataError, match="declare n_classes as large as they need"):
         federate(
-            "proxy_lloyd",
-            parts,
-            bounds=(-1, 1),
-            labels=labels,
-            n_clusters=2,
-            evaluation="private",
-            n_classes=2,
-        )
+            "proxy_lloyd", parts, bounds=(-1, 1), labels=labels, n_clusters=2,
+            evaluation="private", n_classes=2,
+        )  # fmt: skip
 
 
 def test_it_is_no_clustering() -> None:

@@ -63,17 +63,10 @@ def public_of(
         **({"epsilon": 2.0} | values),
     )
     return PublicFacts(
-        config=config,
-        n_examples=n,
-        n_features=d,
-        delta=1e-6,
-        released_multiplier=None,
-        released_closeness=SAME,
-        fraction_bits=16,
-        server=server,
-        noise_factor=1.0,
+        config=config, n_examples=n, n_features=d, delta=1e-6, released_multiplier=None,
+        released_closeness=SAME, fraction_bits=16, server=server, noise_factor=1.0,
         n_clients=5,
-    )
+    )  # fmt: skip
 
 
 def quiet_pass(
@@ -311,14 +304,9 @@ def test_the_next_pass_is_drawn_around_points_and_proxies_that_were_heard(
 
 
 SERVER = ServerFacts(
-    n_points=20,
-    centre=(0.0, 0.0),
-    data_radius=1.0,
-    outer_product_bound=1.0,
-    weights_bound=1.0,
-    means_bound=1.0,
-    indicators_bound=1.0,
-)
+    n_points=20, centre=(0.0, 0.0), data_radius=1.0, outer_product_bound=1.0,
+    weights_bound=1.0, means_bound=1.0, indicators_bound=1.0,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(

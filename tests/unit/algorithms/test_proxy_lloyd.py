@@ -649,15 +649,10 @@ def is_planned(d: int, k: int, n: int, epsilon: float) -> bool:
 @pytest.mark.parametrize(
     ("n", "d", "k"),
     [
-        (3, 1, 1),
-        (6, 2, 6),
-        (20, 1, 20),
-        (30, 9, 2),
-        (400, 2, 1),
-        (2000, 2, 3),
+        (3, 1, 1), (6, 2, 6), (20, 1, 20), (30, 9, 2), (400, 2, 1), (2000, 2, 3),
         (500, 20, 3),
     ],
-)
+)  # fmt: skip
 def test_extremes_give_centroids_or_a_refusal_before_anything_is_spent(
     n: int, d: int, k: int, epsilon: float
 ) -> None:

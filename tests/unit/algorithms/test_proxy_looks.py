@@ -367,14 +367,9 @@ def test_small_data_are_found_wherever_they_lie(
             rows[np.random.default_rng(seed).permutation(len(rows))], 3
         )
         km = flat_estimator(
-            n_clusters=4,
-            algorithm="proxy_lloyd",
-            epsilon=2.0,
-            bounds=(-1.0, 1.0),
-            engine="direct",
-            noise="seeded",
-            random_state=seed,
-        ).fit(parts)
+            n_clusters=4, algorithm="proxy_lloyd", epsilon=2.0, bounds=(-1.0, 1.0),
+            engine="direct", noise="seeded", random_state=seed,
+        ).fit(parts)  # fmt: skip
         distances = np.sqrt(
             np.square(truth[:, None] - km.cluster_centers_[None]).sum(axis=2)
         ).min(axis=1)
@@ -508,14 +503,9 @@ def require_all_four(
 ) -> None:
     """A fit in bounds that are far too wide loses no cluster."""
     model = FederatedKMeans(
-        4,
-        epsilon=epsilon,
-        bounds=(-bound, bound),
-        server_data=points,
-        engine="direct",
-        noise="seeded",
-        random_state=seed,
-    ).fit(np.array_split(rows, 4))
+        4, epsilon=epsilon, bounds=(-bound, bound), server_data=points, engine="direct",
+        noise="seeded", random_state=seed,
+    ).fit(np.array_split(rows, 4))  # fmt: skip
     assert cost_per_point(rows, model.cluster_centers_) < 1.05 * 2 * 0.1**2
 
 

@@ -66,14 +66,9 @@ def setting_of(
     **options: Any,
 ) -> Setting:
     plan = ProxyPlan(
-        n_proxies,
-        n_passes,
-        n_components,
-        (0.3, 0.2, 0.1),
-        0.35,
-        cover_box=False,
+        n_proxies, n_passes, n_components, (0.3, 0.2, 0.1), 0.35, cover_box=False,
         widening=widening,
-    )
+    )  # fmt: skip
     server = options.pop("server", None)
     # By hand, proxies are clustered as they are; what is made of few ones, a test of
     # its own says.
@@ -300,13 +295,8 @@ def test_a_refinement_by_hand(pulls: bool, index: int, owns: bool) -> None:
         (np.linalg.norm(moved - centroids, axis=1).max(),), abs=4 / GRID
     )
     assert set(found.extras) == {
-        "seed",
-        SPREAD,
-        "cost_curve",
-        RADIUS,
-        AVERAGE_COUNTS,
-        CENTRE_DEVIATION,
-    }
+        "seed", SPREAD, "cost_curve", RADIUS, AVERAGE_COUNTS, CENTRE_DEVIATION,
+    }  # fmt: skip
     average = (np.array(before) * (index - 1) + counts[:5]) / index
     assert found[AVERAGE_COUNTS] == pytest.approx(average, abs=1 / GRID)
     options = {"noise": 30.0, "prior_variance": 0.06, "floor": 0.05}

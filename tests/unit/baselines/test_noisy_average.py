@@ -73,14 +73,9 @@ def test_averages_by_hand_without_noise() -> None:
     labels = np.array([0, 0, 2], dtype=np.int32)
     source = PlannedNoise()
     found = noisy_averages(
-        points,
-        labels,
-        previous=None,
-        n_clusters=3,
-        sum_std=0.5,
-        count_std=0.125,
+        points, labels, previous=None, n_clusters=3, sum_std=0.5, count_std=0.125,
         source=source,
-    )
+    )  # fmt: skip
     assert found.centroids[0].tolist() == [0.375, 0.25]
     assert found.centroids[2].tolist() == [-1.0, 0.25]
     # The empty cluster gets the average of all: (-0.25, 0.75) / 3.
@@ -94,14 +89,9 @@ def test_averages_by_hand_without_noise() -> None:
 def test_noise_enters_sums_and_counts() -> None:
     half = PlannedNoise(2 ** (NOISE_BITS - 1))
     found = noisy_averages(
-        np.full((4, 1), 0.25),
-        np.zeros(4, dtype=np.int32),
-        previous=None,
-        n_clusters=1,
-        sum_std=0.1,
-        count_std=0.1,
-        source=half,
-    )
+        np.full((4, 1), 0.25), np.zeros(4, dtype=np.int32), previous=None, n_clusters=1,
+        sum_std=0.1, count_std=0.1, source=half,
+    )  # fmt: skip
     assert found.counts.tolist() == [4.5]
     assert found.centroids[0, 0] == pytest.approx(1.5 / 4.5, abs=2.0**-16)
 
@@ -124,14 +114,9 @@ def test_centroids_stay_in_the_box_whatever_the_noise() -> None:
     source = SeededNoise(np.random.default_rng(0))
     for previous in (None, np.zeros((8, 5))):
         found = noisy_averages(
-            np.ones((20, 5)),
-            np.arange(20, dtype=np.int32) % 7,
-            previous=previous,
-            n_clusters=8,
-            sum_std=100.0,
-            count_std=10.0,
-            source=source,
-        )
+            np.ones((20, 5)), np.arange(20, dtype=np.int32) % 7, previous=previous,
+            n_clusters=8, sum_std=100.0, count_std=10.0, source=source,
+        )  # fmt: skip
         assert np.abs(found.centroids).max() <= 1.0
         assert np.array_equal(found.centroids, round_to_grid(found.centroids))
 

@@ -30,25 +30,17 @@ NUMBERS = [[31.0, 170.0], [47.0, 160.0], [52.0, 180.0]]
 SCHEMA = Layout.of("age,height")
 
 HOSTILE = {
-    "nothing": "",
-    "too few cells": "1",
-    "too many cells": "1,2,3,4,5,6",
-    "an open quote": '9,"open,170',
-    "a quote in a number": '"9,x,170',
-    "censored": ">89,x,170",
-    "a leading zero and text": "007x,x,170",
-    "infinity": "Infinity,x,170",
-    "beyond float64": "1e999,x,170",
-    "a huge integer": f"{'9' * 5000},x,170",
-    "a missing value": ",x,170",
-    "a missing word": "NA,x,170",
-    "a date": "2020-01-01,x,170",
-    "an underscore": "1_0,x,170",
-    "a null byte": "9\0,x,170",
+    "nothing": "", "too few cells": "1", "too many cells": "1,2,3,4,5,6",
+    "an open quote": '9,"open,170', "a quote in a number": '"9,x,170',
+    "censored": ">89,x,170", "a leading zero and text": "007x,x,170",
+    "infinity": "Infinity,x,170", "beyond float64": "1e999,x,170",
+    "a huge integer": f"{'9' * 5000},x,170", "a missing value": ",x,170",
+    "a missing word": "NA,x,170", "a date": "2020-01-01,x,170",
+    "an underscore": "1_0,x,170", "a null byte": "9\0,x,170",
     "bytes that are no UTF-8": "\udcff,x,170",
     "a cell of a megabyte": f'"{"x" * 10**6}",x,170',
     "the header again": "age,kind,height",
-}
+}  # fmt: skip
 
 
 def write(folder: Path, lines: list[str], name: str = "table.csv") -> Path:
@@ -190,23 +182,14 @@ def test_a_column_of_text_costs_all_rows_and_says_so_on_the_node_alone(
 @pytest.mark.parametrize(
     ("rows", "level", "told"),
     [
-        (
-            ["1,2", ">89,3"],
-            logging.WARNING,
-            "left out rows with cells that are no finite number, in 'age'.",
-        ),
-        (
-            ["1,2", ">89,3", "4,x"],
-            logging.WARNING,
-            "left out rows with cells that are no finite number, in 'age', 'cm'.",
-        ),
-        (
-            [">89,3", "4,x"],
-            logging.ERROR,
-            "NO row has a finite number in each of the columns; look at 'age', 'cm'.",
-        ),
+        (["1,2", ">89,3"], logging.WARNING,
+         "left out rows with cells that are no finite number, in 'age'."),
+        (["1,2", ">89,3", "4,x"], logging.WARNING,
+         "left out rows with cells that are no finite number, in 'age', 'cm'."),
+        ([">89,3", "4,x"], logging.ERROR,
+         "NO row has a finite number in each of the columns; look at 'age', 'cm'."),
     ],
-)
+)  # fmt: skip
 def test_the_columns_that_cost_rows_are_named_on_the_node(
     rows: list[str],
     level: int,

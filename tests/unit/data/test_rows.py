@@ -392,15 +392,8 @@ def test_a_table_of_over_16_mebibytes_is_large() -> None:
 def test_a_block_has_65536_rows_or_262144_cells_and_at_least_one_row() -> None:
     widths = [0, 1, 4, 5, 2**17, 2**17 + 1, 2**18, 2**18 + 1]
     assert list(map(raw_table.block_rows, widths)) == [
-        65536,
-        65536,
-        65536,
-        52428,
-        2,
-        1,
-        1,
-        1,
-    ]
+        65536, 65536, 65536, 52428, 2, 1, 1, 1,
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("label", ["", "class"])
@@ -439,21 +432,15 @@ def test_rows_that_are_kept_have_labels_only_where_a_column_of_them_is_named(
         (RawColumn("c", None, text=lambda: ["1", "2.0"]), [1.0, 2.0]),
         (RawColumn("c", None, text=lambda: ["1", "x"]), ["1", "x"]),
         (RawColumn("c", np.array([1.0, np.nan]), 1, lambda: ["1", "x"]), ["1", "x"]),
-        (
-            RawColumn("c", np.array([1.0, np.nan])),
-            "has 1 rows with a value that is missing or infinite",
-        ),
-        (
-            RawColumn("c", np.array([-np.inf, np.nan])),
-            "has 2 rows with a value that is missing or infinite",
-        ),
-        (
-            RawColumn("c", None, text=lambda: [None, "x"]),
-            "has 1 rows with a value that is missing or infinite",
-        ),
+        (RawColumn("c", np.array([1.0, np.nan])),
+         "has 1 rows with a value that is missing or infinite"),
+        (RawColumn("c", np.array([-np.inf, np.nan])),
+         "has 2 rows with a value that is missing or infinite"),
+        (RawColumn("c", None, text=lambda: [None, "x"]),
+         "has 1 rows with a value that is missing or infinite"),
         (RawColumn("c", np.array([1.0])), "that is not 2 numbers or texts"),
     ],
-)
+)  # fmt: skip
 def test_rows_are_split_by_numbers_where_there_is_nothing_else(
     column: RawColumn, values: Any
 ) -> None:

@@ -340,66 +340,40 @@ def test_a_file_and_an_object_say_the_same(schema: Schema, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("column", "sentence"),
     [
-        (
-            'a = { kind = "nummer", bounds = [0, 1] }',
-            "the schema's column 'a': kind is 'nummer'",
-        ),
+        ('a = { kind = "nummer", bounds = [0, 1] }',
+         "the schema's column 'a': kind is 'nummer'"),
         ('a = { kind = "number" }', "it is a number, so bounds must be given: add it"),
-        (
-            'a = { kind = "flag", bounds = [0, 1] }',
-            "it is a flag, so bounds must not be: leave it out",
-        ),
-        (
-            'a = { kind = "number", bounds = [1, 0] }',
-            "a number has a lower, then an upper one: give both",
-        ),
-        (
-            'a = { kind = "number", bounds = ["a", "b"] }',
-            "a number has a lower, then an upper one",
-        ),
-        (
-            'a = { kind = "number", bounds = [1, 0.5] }',
-            "a number has a lower, then an upper one: give both",
-        ),
-        (
-            'a = { kind = "number", bounds = [1, 1] }',
-            "a number has a lower, then an upper one: give both",
-        ),
-        (
-            'a = { kind = "number", bounds = [0, inf] }',
-            "a number has a lower, then an upper one",
-        ),
-        (
-            'a = { kind = "date", bounds = ["2014-01-01", "2013-01-01"] }',
-            "a date has a lower, then an upper one",
-        ),
+        ('a = { kind = "flag", bounds = [0, 1] }',
+         "it is a flag, so bounds must not be: leave it out"),
+        ('a = { kind = "number", bounds = [1, 0] }',
+         "a number has a lower, then an upper one: give both"),
+        ('a = { kind = "number", bounds = ["a", "b"] }',
+         "a number has a lower, then an upper one"),
+        ('a = { kind = "number", bounds = [1, 0.5] }',
+         "a number has a lower, then an upper one: give both"),
+        ('a = { kind = "number", bounds = [1, 1] }',
+         "a number has a lower, then an upper one: give both"),
+        ('a = { kind = "number", bounds = [0, inf] }',
+         "a number has a lower, then an upper one"),
+        ('a = { kind = "date", bounds = ["2014-01-01", "2013-01-01"] }',
+         "a date has a lower, then an upper one"),
         ('a = { kind = "category" }', "it is a category, so values must be given"),
-        (
-            'a = { kind = "category", values = ["x"], fill = "x" }',
-            "missing is 'drop', so fill must not be",
-        ),
-        (
-            'a = { kind = "category", values = ["x"], missing = "fill", fill = "y" }',
-            "it is filled with 'y', which it may",
-        ),
-        (
-            'a = { kind = "number", bounds = [0, 1], missing = "fill", fill = 2 }',
-            "it is filled with 2.0, which it may",
-        ),
-        (
-            'a = { kind = "flag", wieght = 2 }',
-            "the key 'wieght' is not known: did you mean 'weight'?",
-        ),
+        ('a = { kind = "category", values = ["x"], fill = "x" }',
+         "missing is 'drop', so fill must not be"),
+        ('a = { kind = "category", values = ["x"], missing = "fill", fill = "y" }',
+         "it is filled with 'y', which it may"),
+        ('a = { kind = "number", bounds = [0, 1], missing = "fill", fill = 2 }',
+         "it is filled with 2.0, which it may"),
+        ('a = { kind = "flag", wieght = 2 }',
+         "the key 'wieght' is not known: did you mean 'weight'?"),
         ('a = { kind = "flag", weight = 0 }', "weight is 0"),
         ("a = 3", "columns.0 is 3"),
         ('a = { kind = "category", values = ["x", "x"] }', "are not all different"),
-        (
-            '"a=x" = { kind = "flag" }\na = { kind = "category", values = ["x"] }',
-            "are not all different",
-        ),
+        ('"a=x" = { kind = "flag" }\na = { kind = "category", values = ["x"] }',
+         "are not all different"),
         ("", "columns is"),
     ],
-)
+)  # fmt: skip
 def test_what_a_schema_may_not_say_has_a_sentence(
     tmp_path: Path, column: str, sentence: str
 ) -> None:
@@ -482,13 +456,8 @@ def test_a_draft_says_which_cells_are_not_what_they_seem_to_be(
     )
     assert kinds == numbers | texts | dict.fromkeys(["born", "seen"], "date")
     assert [line.partition(":")[0] for line in said] == [
-        "'age'",
-        "'cost'",
-        "'id'",
-        "'born'",
-        "'plz'",
-        "'none'",
-    ]
+        "'age'", "'cost'", "'id'", "'born'", "'plz'", "'none'",
+    ]  # fmt: skip
     assert "40 of 40 cells, such as '20,5', are not read as a number" in said[0]
     assert "such as '01.02.2024', are not read as a date" in said[3]
     assert '# "id" = ' in text
@@ -749,46 +718,19 @@ def test_a_column_with_unknown_cells_may_be_of_another_unit_too() -> None:
     [
         (100, 0, 0, None, ""),
         (100, 0, 1, None, ""),
-        (
-            100,
-            0,
-            2,
-            logging.WARNING,
-            "over 1% of the cells lie outside the bounds of a",
-        ),
-        (
-            90,
-            0,
-            0,
-            logging.INFO,
-            "of 100 rows, cells are missing in 'a' 10; 10 rows left out",
-        ),
-        (
-            89,
-            0,
-            0,
-            logging.WARNING,
-            "of 100 rows, cells are missing in 'a' 11; 11 rows left out",
-        ),
-        (
-            99,
-            1,
-            0,
-            logging.WARNING,
-            (
-                "of 100 rows, cells are missing in 'a' 1; 1 rows left out; of these"
-                " cells, spelt as nothing that the column may hold: 'a' 1"
-            ),
-        ),
-        (
-            0,
-            0,
-            0,
-            logging.ERROR,
-            "of 100 rows, cells are missing in 'a' 100; 100 rows left out",
-        ),
+        (100, 0, 2, logging.WARNING,
+         "over 1% of the cells lie outside the bounds of a"),
+        (90, 0, 0, logging.INFO,
+         "of 100 rows, cells are missing in 'a' 10; 10 rows left out"),
+        (89, 0, 0, logging.WARNING,
+         "of 100 rows, cells are missing in 'a' 11; 11 rows left out"),
+        (99, 1, 0, logging.WARNING,
+         "of 100 rows, cells are missing in 'a' 1; 1 rows left out; of these"
+         " cells, spelt as nothing that the column may hold: 'a' 1"),
+        (0, 0, 0, logging.ERROR,
+         "of 100 rows, cells are missing in 'a' 100; 100 rows left out"),
     ],
-)
+)  # fmt: skip
 def test_an_owner_is_told_of_gaps_the_louder_the_more_there_are(
     caplog: pytest.LogCaptureFixture,
     read: int,
@@ -927,17 +869,9 @@ def test_a_number_that_a_flag_or_category_may_not_hold_is_unknown_however_it_cam
 
 def test_the_nearest_date_is_shown_as_far_as_there_is_one() -> None:
     days = [
-        -0.49,
-        0.5,
-        -0.5,
-        -699_999.0,
-        -700_000.0,
-        -700_001.0,
-        -1e300,
-        2_899_999.0,
-        2_900_000.0,
-        2_900_001.0,
-    ]
+        -0.49, 0.5, -0.5, -699_999.0, -700_000.0, -700_001.0, -1e300, 2_899_999.0,
+        2_900_000.0, 2_900_001.0,
+    ]  # fmt: skip
     shown = (
         ["1970-01-01"] * 2
         + ["1969-12-31", "0053-06-20"]

@@ -29,16 +29,10 @@ def integer_reference(
 @pytest.mark.parametrize(
     ("rows", "features", "clusters"),
     [
-        (1, 1, 1),
-        (7, 3, 1),
-        (1000, 2, 2),
-        (5000, 2, 15),
-        (3000, 2, 130),
-        (700, 100, 10),
-        (40_000, 3, 5),
-        (300, 700, 4),
+        (1, 1, 1), (7, 3, 1), (1000, 2, 2), (5000, 2, 15), (3000, 2, 130),
+        (700, 100, 10), (40_000, 3, 5), (300, 700, 4),
     ],
-)
+)  # fmt: skip
 def test_equals_integer_reference(rows: int, features: int, clusters: int) -> None:
     generator = np.random.default_rng(rows + features)
     points, centroids = (
@@ -184,19 +178,13 @@ def test_arguments_are_not_changed() -> None:
     [
         (np.zeros(3), np.zeros((2, 3)), "points has 1 dimensions"),
         (np.zeros((3, 2)), np.zeros(2), "centroids has 1 dimensions"),
-        (
-            np.zeros((3, 2)),
-            np.zeros((2, 3)),
-            "points have 2 features, but the centroids have 3",
-        ),
-        (
-            np.zeros((0, 2)),
-            np.zeros((2, 3)),
-            "points have 2 features, but the centroids have 3",
-        ),
+        (np.zeros((3, 2)), np.zeros((2, 3)),
+         "points have 2 features, but the centroids have 3"),
+        (np.zeros((0, 2)), np.zeros((2, 3)),
+         "points have 2 features, but the centroids have 3"),
         (np.zeros((3, 2)), np.zeros((0, 2)), "at least one centroid"),
     ],
-)
+)  # fmt: skip
 def test_wrong_shapes(points: np.ndarray, centroids: np.ndarray, message: str) -> None:
     with pytest.raises(DataError, match=message):
         nearest_centroids(points, centroids)

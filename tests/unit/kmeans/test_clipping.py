@@ -103,15 +103,8 @@ def test_factors_by_hand() -> None:
 def test_rounding_toward_zero_by_hand() -> None:
     values = np.array([0.0, 0.9, -0.9, 1.0, -1.0, 1.1, -1.1, 2.999]) / GRID
     assert (toward_zero(values) * GRID).tolist() == [
-        0.0,
-        0.0,
-        0.0,
-        1.0,
-        -1.0,
-        1.0,
-        -1.0,
-        2.0,
-    ]
+        0.0, 0.0, 0.0, 1.0, -1.0, 1.0, -1.0, 2.0,
+    ]  # fmt: skip
     # One zero only: two bit patterns would be two states.
     assert not np.signbit(toward_zero([-0.5 / GRID, -0.0])).any()
 

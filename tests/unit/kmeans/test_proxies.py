@@ -464,23 +464,13 @@ def test_a_proxy_is_lone_without_a_neighbour_whose_count_stands_out() -> None:
     # The first hears the second; that one none above 3; the third is 1.27 away; the two
     # at 6 are 1.5 apart.
     assert are_lone(proxies, scores, np.full(6, 0.5), 3.0).tolist() == [
-        False,
-        True,
-        True,
-        True,
-        True,
-        True,
-    ]
+        False, True, True, True, True, True,
+    ]  # fmt: skip
     # A radius of its own reaches farther, for its owner only.
     radii = np.array([0.5, 0.5, 0.75, 0.75, 0.5, 0.5])
     assert are_lone(proxies, scores, radii, 3.0).tolist() == [
-        False,
-        True,
-        False,
-        False,
-        True,
-        True,
-    ]
+        False, True, False, False, True, True,
+    ]  # fmt: skip
     assert are_lone(proxies[:1], scores[3:4], np.array([9.0]), 3.0).tolist() == [True]
     assert are_lone(proxies, np.zeros(6), np.full(6, 9.0), 3.0).all()
 

@@ -49,15 +49,10 @@ def words(*counts: float) -> NDArray[np.int64]:
 @pytest.mark.parametrize(
     ("value", "edge"),
     [
-        (1.0, 1.0),
-        (1.999, 1.0),
-        (2.0, 2.0),
-        (3.0, 2.0),
-        (0.5, 0.5),
-        (100.0, 64.0),
+        (1.0, 1.0), (1.999, 1.0), (2.0, 2.0), (3.0, 2.0), (0.5, 0.5), (100.0, 64.0),
         (2.0**39, 2.0**39),
     ],
-)
+)  # fmt: skip
 def test_a_value_lies_between_two_powers_of_two(value: float, edge: float) -> None:
     edges = magnitude_edges(-WIDEST_DOMAIN, WIDEST_DOMAIN)
     (place,) = np.flatnonzero(magnitude_histogram(np.array([[value]]), WIDE)[0])
@@ -79,17 +74,10 @@ def test_zero_and_tiny_values_share_the_middle_bin() -> None:
 @pytest.mark.parametrize(
     "domain",
     [
-        (-4.0, 4.0),
-        (0.0, 8.0),
-        (-8.0, -4.0),
-        (-8.0, 4.0),
-        (5.0, 9.0),
-        (3.0, 4.0),
-        (-1e9, 1.0),
-        (7.0, 7.5),
-        (-1.0, 0.0),
+        (-4.0, 4.0), (0.0, 8.0), (-8.0, -4.0), (-8.0, 4.0), (5.0, 9.0), (3.0, 4.0),
+        (-1e9, 1.0), (7.0, 7.5), (-1.0, 0.0),
     ],
-)
+)  # fmt: skip
 def test_every_value_is_in_one_bin_that_meets_the_domain(
     domain: tuple[float, float],
 ) -> None:

@@ -64,19 +64,9 @@ def test_what_is_rounded_to_zero_is_a_positive_zero() -> None:
 
 
 RADII = [
-    -1.0,
-    0.0,
-    -0.0,
-    1e-300,
-    2.0**-17,
-    2.0**-16,
-    0.3,
-    1.0,
-    1e9,
-    1e300,
-    math.inf,
+    -1.0, 0.0, -0.0, 1e-300, 2.0**-17, 2.0**-16, 0.3, 1.0, 1e9, 1e300, math.inf,
     math.nan,
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -394,13 +384,8 @@ def test_no_release_makes_a_radius_that_is_none(size: float) -> None:
         radii = generator.uniform(2.0**-15, 3.0, 6)
         with np.errstate(all="raise", under="ignore"):
             found = next_radii(
-                radii,
-                squares,
-                counts,
-                explained,
-                **OPTIONS,
-                noise=noise,
+                radii, squares, counts, explained, **OPTIONS, noise=noise,
                 counts_noise=noise,
-            )
+            )  # fmt: skip
         assert (found >= 0.05 * radii * (1 - 1e-12)).all()
         assert (found <= 4.0 * radii).all()

@@ -286,28 +286,18 @@ def test_steps_of_several_clusters_in_other_dimensions_are_averages_over_all_tau
         0.3,
     )
     found = shrunk_steps(
-        np.array(sums),
-        counts,
-        sums_noise=noise,
-        counts_noise=1e-6,
-        axis_variance=v,
-        least_tau=least,
-        radius=100.0,
-    )
+        np.array(sums), counts, sums_noise=noise, counts_noise=1e-6, axis_variance=v,
+        least_tau=least, radius=100.0,
+    )  # fmt: skip
     assert found == pytest.approx(
         naive_steps(sums, counts, [noise] * 3, v, least), rel=1e-9
     )
     # Each with a noise and a radius of its own, of which only the first step is beyond.
     noises, radii = np.array([4.0, 20.0, 12.0]), np.array([0.01, 1.0, 100.0])
     found = shrunk_steps(
-        np.array(sums),
-        counts,
-        sums_noise=noises,
-        counts_noise=1e-6,
-        axis_variance=v,
-        least_tau=least,
-        radius=radii,
-    )
+        np.array(sums), counts, sums_noise=noises, counts_noise=1e-6, axis_variance=v,
+        least_tau=least, radius=radii,
+    )  # fmt: skip
     expected = naive_steps(sums, counts, noises.tolist(), v, least)
     assert found[1:] == pytest.approx(expected[1:], rel=1e-9)
     assert found[0] == pytest.approx(

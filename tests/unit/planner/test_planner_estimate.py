@@ -224,47 +224,29 @@ def test_bounds_by_name_have_all_columns_that_are_planned_for(width: int) -> Non
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (
-            {"n": 2},
-            "n_examples is 2, but it must be an integer of at least 3: give 10000.",
-        ),
+        ({"n": 2},
+         "n_examples is 2, but it must be an integer of at least 3: give 10000."),
         ({"d": 0}, "n_features is 0, but it must be an integer of at least 1: give 8."),
-        (
-            {"clients": 1},
-            "n_clients is 1, but it must be an integer of at least 2: give 5.",
-        ),
-        (
-            {"spread": 1.5},
-            (
-                "spread is 1.5, but it must be a finite number strictly between 0 and"
-                " 1: give 0.15."
-            ),
-        ),
-        (
-            {"epsilon": -1.0},
-            "epsilon is -1.0, but it must be a finite number greater than 0: give 1.0.",
-        ),
-        (
-            {"n_clusters": 20_000},
-            "n_examples is 10000, but 20000 clusters need at least as many rows",
-        ),
-        (
-            {"unit": "recrod"},
-            "unit is 'recrod', which is not known: did you mean 'record'?",
-        ),
+        ({"clients": 1},
+         "n_clients is 1, but it must be an integer of at least 2: give 5."),
+        ({"spread": 1.5},
+         "spread is 1.5, but it must be a finite number strictly between 0 and"
+         " 1: give 0.15."),
+        ({"epsilon": -1.0},
+         "epsilon is -1.0, but it must be a finite number greater than 0: give 1.0."),
+        ({"n_clusters": 20_000},
+         "n_examples is 10000, but 20000 clusters need at least as many rows"),
+        ({"unit": "recrod"},
+         "unit is 'recrod', which is not known: did you mean 'record'?"),
         ({"bounds": (1.0, 0.0)}, "the lower one must be smaller"),
         ({"delta": 0.1}, r"delta is 0.1, but it must be below 1/N"),
         ({"algorithms": ("lloyd",)}, "algorithm is 'lloyd', which is not private"),
-        (
-            {"algorithms": ("feddp_kmeans",)},
-            "algorithm is 'feddp_kmeans', whose accuracy depends on the server's own",
-        ),
-        (
-            {"algorithms": ("fastloyd",)},
-            "algorithm is 'fastloyd', which is not known: did you mean 'fastlloyd'?",
-        ),
+        ({"algorithms": ("feddp_kmeans",)},
+         "algorithm is 'feddp_kmeans', whose accuracy depends on the server's own"),
+        ({"algorithms": ("fastloyd",)},
+         "algorithm is 'fastloyd', which is not known: did you mean 'fastlloyd'?"),
     ],
-)
+)  # fmt: skip
 def test_bad_input_is_refused_with_one_sentence(
     change: dict[str, Any], sentence: str
 ) -> None:

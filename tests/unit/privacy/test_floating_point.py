@@ -373,13 +373,8 @@ def test_encoding_is_exact_or_refused() -> None:
     """No value is rounded, -0 is 0, and what float64 cannot hold is refused."""
     values = np.array([-0.0, 0.0, 2.0**37, -(2.0**37), 2.0**-16, -(2.0**-16)])
     assert encode(values).values.view(np.int64).tolist() == [
-        0,
-        0,
-        2**53,
-        -(2**53),
-        1,
-        -1,
-    ]
+        0, 0, 2**53, -(2**53), 1, -1,
+    ]  # fmt: skip
     for bad in (
         2.0**-17,
         1.0 + 2.0**-40,

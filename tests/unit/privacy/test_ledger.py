@@ -512,17 +512,9 @@ def delete_first_line(lines: list[bytes]) -> list[bytes]:
 
 
 MIDDLE = (
-    edit_value,
-    edit_spelling,
-    add_key,
-    delete_line,
-    swap_lines,
-    repeat_line,
-    garble_line,
-    blank_line,
-    nest_line,
-    list_line,
-)
+    edit_value, edit_spelling, add_key, delete_line, swap_lines, repeat_line,
+    garble_line, blank_line, nest_line, list_line,
+)  # fmt: skip
 TAMPERINGS = [(change, 3) for change in MIDDLE] + [(delete_first_line, 1)]
 
 

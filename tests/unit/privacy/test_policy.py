@@ -30,18 +30,10 @@ from flwr_dpkmeans.sums.checks.verify import verify_plan
 from flwr_dpkmeans.sums.draft import draft_plan
 
 PLAN = PlanValues(
-    algorithm="dp-lloyd",
-    trust="secure-aggregation",
-    unit="record",
-    epsilon=1.0,
-    epsilon_worst_case=1.5,
-    delta=1e-6,
-    n_clients=5,
-    min_clients=3,
-    noise="secure",
-    bounds_lower=(0.0, -1.0),
-    bounds_upper=(1.0, 1.0),
-)
+    algorithm="dp-lloyd", trust="secure-aggregation", unit="record", epsilon=1.0,
+    epsilon_worst_case=1.5, delta=1e-6, n_clients=5, min_clients=3, noise="secure",
+    bounds_lower=(0.0, -1.0), bounds_upper=(1.0, 1.0),
+)  # fmt: skip
 BASELINE = replace(
     PLAN,
     algorithm="lloyd",
@@ -60,105 +52,49 @@ def test_default_policy_allows_a_simulation(plan: PlanValues) -> None:
 
 def test_policy_allows_a_plan_exactly_at_every_limit() -> None:
     policy = ClientPolicy(
-        max_epsilon_per_run=1.5,
-        max_epsilon_total=2.5,
-        max_delta=1e-6,
-        allowed_trust=("secure-aggregation",),
-        allowed_algorithms=("dp-lloyd", "other"),
-        allowed_units=("record",),
-        min_cohort=3,
-        require_secure_noise=True,
-        allow_non_private=False,
-        allowed_bounds=((0.0, 1.0), (-1.0, 1.0)),
-    )
+        max_epsilon_per_run=1.5, max_epsilon_total=2.5, max_delta=1e-6,
+        allowed_trust=("secure-aggregation",), allowed_algorithms=("dp-lloyd", "other"),
+        allowed_units=("record",), min_cohort=3, require_secure_noise=True,
+        allow_non_private=False, allowed_bounds=((0.0, 1.0), (-1.0, 1.0)),
+    )  # fmt: skip
     policy.check(asked(PLAN, spent_total=1.0))
 
 
 REFUSALS: list[tuple[dict[str, Any], type[DPKMeansError], str]] = [
-    (
-        {"max_epsilon_per_run": 1.25},
-        BudgetError,
-        (
-            "the plan's worst-case epsilon is 1.5, but this client's"
-            " max_epsilon_per_run is 1.25: lower the plan's epsilon or its number of"
-            " retries."
-        ),
-    ),
-    (
-        {"max_epsilon_total": 2.0},
-        BudgetError,
-        (
-            "the plan's worst-case epsilon is 1.5, but it does not fit into what is"
-            " left of this client's max_epsilon_total of 2: lower the plan's epsilon or"
-            " leave this client out."
-        ),
-    ),
-    (
-        {"max_delta": 1e-7},
-        BudgetError,
-        (
-            "the plan's delta is 1e-06, but this client's max_delta is 1e-07: lower the"
-            " plan's delta."
-        ),
-    ),
-    (
-        {"max_delta_total": 1.5e-6},
-        BudgetError,
-        (
-            "the plan's delta is 1e-06, but it does not fit into what is left of this"
-            " client's max_delta_total of 1.5e-06: lower the plan's delta or leave this"
-            " client out."
-        ),
-    ),
-    (
-        {"allowed_algorithms": ["a", "b"]},
-        RefusalError,
-        (
-            "the plan's algorithm is 'dp-lloyd', but this client allows only 'a', 'b':"
-            " plan with one of them."
-        ),
-    ),
-    (
-        {"allowed_trust": ["local"]},
-        RefusalError,
-        (
-            "the plan's trust model is 'secure-aggregation', but this client allows"
-            " only 'local': plan with one of them."
-        ),
-    ),
-    (
-        {"allowed_units": ["patient"]},
-        RefusalError,
-        (
-            "the plan's privacy unit is 'record', but this client allows only"
-            " 'patient': plan with one of them."
-        ),
-    ),
-    (
-        {"min_cohort": 4},
-        RefusalError,
-        (
-            "the plan goes on with 3 clients, but this client's min_cohort is 4: raise"
-            " the plan's min_clients."
-        ),
-    ),
-    (
-        {"allowed_bounds": [[0, 1], [-0.5, 1]]},
-        RefusalError,
-        (
-            "the plan's bounds of feature 1 are [-1, 1], but this client allows only"
-            " [-0.5, 1]: plan with bounds inside these."
-        ),
-    ),
-    (
-        {"allowed_bounds": [[0, 1]] * 3},
-        RefusalError,
-        (
-            "the plan's box has 2 features, but this client's allowed_bounds has 3:"
-            " plan for the features that were agreed on."
-        ),
-    ),
-]
+    ({"max_epsilon_per_run": 1.25}, BudgetError,
+     "the plan's worst-case epsilon is 1.5, but this client's"
+     " max_epsilon_per_run is 1.25: lower the plan's epsilon or its number of"
+     " retries."),
+    ({"max_epsilon_total": 2.0}, BudgetError,
+     "the plan's worst-case epsilon is 1.5, but it does not fit into what is"
+     " left of this client's max_epsilon_total of 2: lower the plan's epsilon or"
+     " leave this client out."),
+    ({"max_delta": 1e-7}, BudgetError,
+     "the plan's delta is 1e-06, but this client's max_delta is 1e-07: lower the"
+     " plan's delta."),
+    ({"max_delta_total": 1.5e-6}, BudgetError,
+     "the plan's delta is 1e-06, but it does not fit into what is left of this"
+     " client's max_delta_total of 1.5e-06: lower the plan's delta or leave this"
+     " client out."),
+    ({"allowed_algorithms": ["a", "b"]}, RefusalError,
+     "the plan's algorithm is 'dp-lloyd', but this client allows only 'a', 'b':"
+     " plan with one of them."),
+    ({"allowed_trust": ["local"]}, RefusalError,
+     "the plan's trust model is 'secure-aggregation', but this client allows"
+     " only 'local': plan with one of them."),
+    ({"allowed_units": ["patient"]}, RefusalError,
+     "the plan's privacy unit is 'record', but this client allows only"
+     " 'patient': plan with one of them."),
+    ({"min_cohort": 4}, RefusalError,
+     "the plan goes on with 3 clients, but this client's min_cohort is 4: raise"
+     " the plan's min_clients."),
+    ({"allowed_bounds": [[0, 1], [-0.5, 1]]}, RefusalError,
+     "the plan's bounds of feature 1 are [-1, 1], but this client allows only"
+     " [-0.5, 1]: plan with bounds inside these."),
+    ({"allowed_bounds": [[0, 1]] * 3}, RefusalError,
+     "the plan's box has 2 features, but this client's allowed_bounds has 3:"
+     " plan for the features that were agreed on."),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -546,39 +482,19 @@ def test_bounds_belong_to_names_where_there_are_several_of_both(
 @pytest.mark.parametrize(
     ("limits", "fitting", "refused", "words"),
     [
-        (
-            {"min_cohort": 3},
-            {"min_clients": 3},
-            {"min_clients": 2},
-            "goes on with 2 clients",
-        ),
-        (
-            {},
-            {"min_clients": 5},
-            {"min_clients": 6},
-            "must lie between 1 and its n_clients of 5",
-        ),
-        (
-            {"min_max_silent": 2},
-            {"max_silent": 2},
-            {"max_silent": 1},
-            "the plan's max_silent is 1",
-        ),
-        (
-            {"allow_server_data": False},
-            {"server": None},
-            {"server": 5},
-            "starts from the server's own points",
-        ),
+        ({"min_cohort": 3}, {"min_clients": 3}, {"min_clients": 2},
+         "goes on with 2 clients"),
+        ({}, {"min_clients": 5}, {"min_clients": 6},
+         "must lie between 1 and its n_clients of 5"),
+        ({"min_max_silent": 2}, {"max_silent": 2}, {"max_silent": 1},
+         "the plan's max_silent is 1"),
+        ({"allow_server_data": False}, {"server": None}, {"server": 5},
+         "starts from the server's own points"),
         ({"allow_server_data": True}, {"server": 5}, None, ""),
-        (
-            {"max_delta": 1e-6},
-            {"delta": 1e-6 * (1 + 0.9e-9)},
-            {"delta": 1e-6 * (1 + 1.1e-9)},
-            "the plan's delta is",
-        ),
+        ({"max_delta": 1e-6}, {"delta": 1e-6 * (1 + 0.9e-9)},
+         {"delta": 1e-6 * (1 + 1.1e-9)}, "the plan's delta is"),
     ],
-)
+)  # fmt: skip
 def test_a_limit_lets_pass_what_it_says(
     limits: Any, fitting: Any, refused: Any, words: str
 ) -> None:

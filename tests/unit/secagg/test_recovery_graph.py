@@ -18,17 +18,9 @@ from flwr_dpkmeans.secagg import graph as graph_module
 from flwr_dpkmeans.secagg.graph import RecoveryGraph, recovery_graph
 
 SPARSE = [
-    (33, 1),
-    (33, 2),
-    (33, 10),
-    (34, 9),
-    (64, 15),
-    (100, 10),
-    (257, 40),
-    (300, 30),
-    (1000, 125),
-    (5000, 600),
-]
+    (33, 1), (33, 2), (33, 10), (34, 9), (64, 15), (100, 10), (257, 40), (300, 30),
+    (1000, 125), (5000, 600),
+]  # fmt: skip
 
 
 def exceeding(n_others: int, marked: int, drawn: int, number: int) -> Fraction:

@@ -19,28 +19,15 @@ from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.secagg.graph import RecoveryGraph, recovery_graph
 
 COHORTS = [
-    (33, 1),
-    (33, 3),
-    (40, 5),
-    (64, 8),
-    (100, 12),
-    (257, 40),
-    (300, 30),
-    (500, 62),
-    (1000, 125),
-    (5000, 600),
-]
+    (33, 1), (33, 3), (40, 5), (64, 8), (100, 12), (257, 40), (300, 30), (500, 62),
+    (1000, 125), (5000, 600),
+]  # fmt: skip
 # Circles that integer programming decides: clients, degree, colluders allowed for in
 # two halves, all colluders.
 SMALL = [
-    (8, 4, 1, 2),
-    (9, 4, 1, 1),
-    (10, 4, 2, 3),
-    (12, 6, 1, 2),
-    (12, 6, 2, 2),
-    (13, 6, 2, 3),
-    (12, 6, 3, 3),
-]
+    (8, 4, 1, 2), (9, 4, 1, 1), (10, 4, 2, 3), (12, 6, 1, 2), (12, 6, 2, 2),
+    (13, 6, 2, 3), (12, 6, 3, 3),
+]  # fmt: skip
 
 
 def fewest_by_gaps(n: int, graph: RecoveryGraph, max_silent: int) -> int:

@@ -346,20 +346,15 @@ def test_a_local_run_keeps_no_tables_that_are_made_anew() -> None:
 @pytest.mark.parametrize(
     ("is_final", "preliminary", "n_features", "n_parts", "sentence"),
     [
-        (
-            True,
-            (5,),
-            2,
-            3,
-            "the plan waits for the tables' width, or knows what it is still to find",
-        ),
+        (True, (5,), 2, 3,
+         "the plan waits for the tables' width, or knows what it is still to find"),
         (False, (), 2, 3, "the plan waits"),
         (False, (5,), None, 3, "the plan waits"),
         (True, (), None, 3, "the plan waits"),
         (True, (), 2, 2, "the plan is for 3 clients, but there are 2"),
         (False, (5,), 2, 4, "the plan is for 3 clients, but there are 4"),
     ],
-)
+)  # fmt: skip
 def test_a_local_run_takes_a_plan_for_its_tables(
     is_final: bool,
     preliminary: Any,

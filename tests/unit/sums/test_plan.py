@@ -143,23 +143,14 @@ def test_a_client_takes_part_below_a_threshold_that_is_rounded_down(
         (("a", "b", "c"), ("c", "a", "b"), [2, 0, 1]),
         (("a", "b"), ("a", "b"), None),
         ((), ("a", "b"), None),
-        (
-            ("a", "b"),
-            ("a", "d"),
-            "1 of 2 columns that were agreed on are not in a table of 2",
-        ),
-        (
-            ("a", "b", "c"),
-            ("a", "b"),
-            "0 of 2 columns that were agreed on are not in a table of 3",
-        ),
-        (
-            ("a",),
-            ("a", "b"),
-            "1 of 2 columns that were agreed on are not in a table of 1",
-        ),
+        (("a", "b"), ("a", "d"),
+         "1 of 2 columns that were agreed on are not in a table of 2"),
+        (("a", "b", "c"), ("a", "b"),
+         "0 of 2 columns that were agreed on are not in a table of 3"),
+        (("a",), ("a", "b"),
+         "1 of 2 columns that were agreed on are not in a table of 1"),
     ],
-)
+)  # fmt: skip
 def test_where_the_columns_of_an_order_stand(
     names: Sequence[str], order: Sequence[str], places: list[int] | str | None
 ) -> None:

@@ -217,18 +217,12 @@ def final_plan(**values: Any) -> Plan:
     ("fitting", "refused", "sentence"),
     [
         ({"seed": 0}, {"seed": -1}, "the plan's seed is -1"),
-        (
-            {"n_examples": None, "delta": 1e-5},
-            {"n_examples": None, "delta": 1.1e-5},
-            "it may be at most 1e-05",
-        ),
-        (
-            {"n_examples": 7, "delta": 5e-4},
-            {"n_examples": None, "delta": 5e-4},
-            "without a declared number of rows",
-        ),
+        ({"n_examples": None, "delta": 1e-5}, {"n_examples": None, "delta": 1.1e-5},
+         "it may be at most 1e-05"),
+        ({"n_examples": 7, "delta": 5e-4}, {"n_examples": None, "delta": 5e-4},
+         "without a declared number of rows"),
     ],
-)
+)  # fmt: skip
 def test_where_the_numbers_of_a_plan_end(
     fitting: dict[str, Any], refused: dict[str, Any], sentence: str
 ) -> None:
@@ -347,20 +341,15 @@ def test_noise_of_less_than_a_step_and_too_long_rounds_are_refused() -> None:
     ("epsilon", "worst", "limit", "charged", "sentence"),
     [
         (1.0 + 9e-10, 2.0, None, math.inf, None),
-        (
-            1.0 + 1.1e-9,
-            2.0,
-            None,
-            math.inf,
-            "the plan costs epsilon 1.000000001, but the budget is 1",
-        ),
+        (1.0 + 1.1e-9, 2.0, None, math.inf,
+         "the plan costs epsilon 1.000000001, but the budget is 1"),
         (1.0, 2.0 + 1e-9, 2.0, math.inf, None),
         (1.0, 2.0 + 3e-9, 2.0, math.inf, "but max_epsilon is 2"),
         (1.0, 2.0 + 1e-9, None, 2.0, None),
         (1.0, 2.0 + 3e-9, None, 2.0, "but 2 was charged before the rows were counted"),
         (1.0, math.inf, None, math.inf, None),
     ],
-)
+)  # fmt: skip
 def test_a_billionth_more_than_a_budget_is_allowed(
     epsilon: float,
     worst: float,

@@ -238,18 +238,13 @@ def test_whoever_holds_all_rows_assumes_nothing_of_links_and_names() -> None:
         "nobody else is there",
     ).assumptions
     assert told == (
-        (
-            "The bounds (-1 to 1) are public knowledge and were not taken from the"
-            " data; values outside are clipped."
-        ),
-        (
-            "Columns reach fit as they are: what another step learnt from the rows"
-            " before it (the means of a scaler, what an imputer fills in, a choice of"
-            " columns) is exact and not covered; scale = 'standard' of a schema finds"
-            " spreads privately."
-        ),
-        "The number of rows, 1000, is public knowledge.",
-    )
+        "The bounds (-1 to 1) are public knowledge and were not taken from the"
+        " data; values outside are clipped.",
+        "Columns reach fit as they are: what another step learnt from the rows"
+        " before it (the means of a scaler, what an imputer fills in, a choice of"
+        " columns) is exact and not covered; scale = 'standard' of a schema finds"
+        " spreads privately.", "The number of rows, 1000, is public knowledge.",
+    )  # fmt: skip
     assert (
         "nobody else is there"
         in build_report(plan_of(), (), "nobody else is there").assumptions

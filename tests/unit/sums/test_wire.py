@@ -99,27 +99,21 @@ def test_blobs_are_read_up_to_their_limit(name: str, most: int, more: int) -> No
 @pytest.mark.parametrize(
     ("header", "stated"),
     [
-        (
-            {"protocol": 0, "plan_format": 10**6, "package": "1.0"},
-            Versions(0, 10**6, "1.0"),
-        ),
-        (
-            {"protocol": 3, "plan_format": 4, "package": "1 great release"},
-            Versions(3, 4),
-        ),
+        ({"protocol": 0, "plan_format": 10**6, "package": "1.0"},
+         Versions(0, 10**6, "1.0")),
+        ({"protocol": 3, "plan_format": 4, "package": "1 great release"},
+         Versions(3, 4)),
         ({"protocol": 3, "plan_format": 4, "package": 5}, Versions(3, 4)),
         ({"protocol": 3, "plan_format": 4, "package": "1.0rc1.dev2"}, Versions(3, 4)),
-        (
-            {"protocol": 3, "plan_format": 4, "package": "12345.1.2.3rc1"},
-            Versions(3, 4, "12345.1.2.3rc1"),
-        ),
+        ({"protocol": 3, "plan_format": 4, "package": "12345.1.2.3rc1"},
+         Versions(3, 4, "12345.1.2.3rc1")),
         ({"protocol": -1, "plan_format": 4}, None),
         ({"protocol": 3, "plan_format": 10**6 + 1}, None),
         ({"protocol": True, "plan_format": 4}, None),
         ({"protocol": 3, "plan_format": 4.0}, None),
         ({"protocol": 3}, None),
     ],
-)
+)  # fmt: skip
 def test_versions_are_numbers_up_to_a_million_and_a_release_without_words(
     header: dict[str, Any], stated: Versions | None
 ) -> None:
@@ -360,14 +354,9 @@ def test_runs_of_the_same_terms_differ_in_run_id_seeds_and_what_is_found() -> No
 def test_a_plan_of_nothing_but_terms_has_their_digest() -> None:
     """So that one that an owner approved stays approved."""
     terms = replace(
-        drafted(),
-        run_id=0,
-        seed=0,
-        preliminary=(),
-        rounds=(),
-        n_examples=None,
+        drafted(), run_id=0, seed=0, preliminary=(), rounds=(), n_examples=None,
         n_features=None,
-    )
+    )  # fmt: skip
     assert terms_digest(terms) == wire.plan_digest(wire.dump_plan(terms)).hex()
 
 
