@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from support.machine import replace_call
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.errors import ConfigurationError
@@ -59,7 +60,7 @@ def is_for_types(node: ast.AST) -> bool:
 
 def uninstall_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no package be installed."""
-    monkeypatch.setattr(importlib.metadata, "distributions", lambda **_: [])
+    replace_call(monkeypatch, "distributions", lambda **_: [], of=importlib.metadata)
 
 
 def imports_in(tree: ast.AST) -> Iterator[str]:

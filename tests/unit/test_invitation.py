@@ -47,15 +47,13 @@ IDENTITIES = {name: hashlib.sha256(name.encode()).hexdigest() for name in NAMES}
 
 
 def test_three_parties_write_at_once_and_nothing_is_lost(
-    file: Path, certificate: str, monkeypatch: pytest.MonkeyPatch
+    file: Path, certificate: str
 ) -> None:
-    write = Invitation.save
+    class Slow(Invitation):
+        def save(self, path: Path) -> None:
+            time.sleep(0.02)  # who does not wait for the lock has read the file by now
+            super().save(path)
 
-    def slowly(self: Invitation, path: Path) -> None:
-        time.sleep(0.02)  # whoever does not wait for the lock has read the file by now
-        write(self, path)
-
-    monkeypatch.setattr(Invitation, "save", slowly)
     file.chmod(0o664)
     assert (
         Invitation.from_toml(file).missing,
@@ -64,7 +62,7 @@ def test_three_parties_write_at_once_and_nothing_is_lost(
     with ThreadPoolExecutor(len(NAMES)) as threads:
         list(
             threads.map(
-                lambda name: Invitation.add(
+                lambda name: Slow.add(
                     file, name, KEYS[name] + " x@y", IDENTITIES[name]
                 ),
                 NAMES,

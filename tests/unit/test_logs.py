@@ -30,6 +30,7 @@ import pytest
 from flwr.app import Context, RecordDict
 from support.engines import join_ray
 from support.machine import type_command
+from support.messages import stage_of
 from support.protocol_federation import grid_parts, make_federation
 
 import flwr_dpkmeans
@@ -64,7 +65,6 @@ from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.secagg.credentials import Credential
 from flwr_dpkmeans.secagg.messages import Stage
-from flwr_dpkmeans.secagg.party import Party
 from flwr_dpkmeans.sums.plan import FIRST_NODE_ID
 from flwr_dpkmeans.sums.wire import Request
 
@@ -624,13 +624,18 @@ def test_a_client_forgets_its_keys_with_the_result(
         ]
 
 
-def test_what_a_client_holds_is_not_in_its_reprs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(Party, "forgotten", lambda party: party)
+def test_what_a_client_holds_is_not_in_its_reprs() -> None:
     federation = make_federation(grid_parts((20, 20, 20)))
+    memory: Any = None
+
+    def look(message: Any) -> bool:
+        nonlocal memory
+        if stage_of(message.content) is Stage.FINISH and memory is None:
+            memory = recall(federation.grid.contexts[FIRST_NODE_ID])
+        return True
+
+    federation.faults.on_request = look
     federation.start(algorithm="lloyd", max_iter=2)
-    memory = recall(federation.grid.contexts[FIRST_NODE_ID])
     assert memory is not None
     client = federation.clients[FIRST_NODE_ID]
     state = memory.protocol

@@ -71,10 +71,12 @@ def started(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
 
     replace_call(monkeypatch, "execve", execve)
     if sys.platform != "win32":
-        monkeypatch.setattr(
-            "resource.setrlimit",
-            lambda which, limits: seen.update(limit=(which, limits)),
-        )
+        import resource
+
+        def limit(which: int, limits: object) -> None:
+            seen.update(limit=(which, limits))
+
+        replace_call(monkeypatch, "setrlimit", limit, of=resource)
     return seen
 
 
@@ -486,7 +488,7 @@ def test_apps_are_started_by_another_user_where_isolation_is_process(
 def test_what_a_node_that_was_killed_left_is_removed_by_the_next_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    replace_call(monkeypatch, "tempdir", str(tmp_path), of=tempfile)
     ended, alive, other = (
         tmp_path / f"flwr-dpkmeans-{process}-x"
         for process in (2**30, os.getpid(), "tests")

@@ -13,6 +13,7 @@ import socket
 import sqlite3
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.apps import app_files, packed
@@ -183,11 +184,14 @@ def test_what_cannot_be_made_leaves_nothing(
     elif plant == "data":
         (here / "rows.csv").unlink()
     elif plant == "read-only":
-        monkeypatch.setattr(
-            Invitation,
-            "save",
-            lambda self, path: (_ for _ in ()).throw(PermissionError(13, "no")),
-        )
+        make = os.open
+
+        def refuse(path: Any, *how: Any, **more: Any) -> int:
+            if str(path).endswith("/invitation.toml"):
+                raise PermissionError(13, "no")
+            return make(path, *how, **more)
+
+        replace_call(monkeypatch, "open", refuse)
     elif more[0] == "ward-10":
         name, more = "ward-10", ()
     before = (
@@ -317,15 +321,14 @@ def test_nobody_is_pinned_by_an_invitation_that_was_another_one_at_first(
 def test_rows_of_somebody_else_are_left_as_they_are(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(path: Path, mode: int) -> None:
-        raise PermissionError(1, "Operation not permitted")
+    chmod = os.chmod
 
-    chmod = Path.chmod
-    monkeypatch.setattr(
-        Path,
-        "chmod",
-        lambda path, mode: (refuse if path.name == "rows.csv" else chmod)(path, mode),
-    )
+    def refuse(path: Any, *how: Any, **more: Any) -> None:
+        if Path(path).name == "rows.csv":
+            raise PermissionError(1, "Operation not permitted")
+        chmod(path, *how, **more)
+
+    replace_call(monkeypatch, "chmod", refuse)
     assert init() == 0
 
 

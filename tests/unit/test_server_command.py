@@ -28,7 +28,7 @@ from flwr.cli.build import build_fab_from_files
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from support.apps import app_files, packed
-from support.machine import replace_room, replace_start, replace_time
+from support.machine import replace_call, replace_room, replace_start, replace_time
 from support.node_files import write_node
 from support.superlink_stand_in import standing_in
 
@@ -228,11 +228,14 @@ def test_of_two_who_make_a_folder_at_once_one_has_it(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "app.fab").write_bytes(FAB)
 
-    def meanwhile(app: Path) -> str:
-        (tmp_path / "office" / "certificates").mkdir(parents=True)
-        return app_hash(app)
+    make = os.mkdir
 
-    monkeypatch.setattr(server_command, "app_hash", meanwhile)
+    def meanwhile(path: Any, *how: Any, **more: Any) -> None:
+        monkeypatch.undo()
+        (tmp_path / "office" / "certificates").mkdir(parents=True)
+        make(path, *how, **more)
+
+    replace_call(monkeypatch, "mkdir", meanwhile)
     assert (
         main(["server", "init", "office", "--parties", "a", "b", "--app", "app.fab"])
         == 1
@@ -383,14 +386,14 @@ def test_flowers_connection_file_is_always_whole(
         ServerOptions.load(office),
         (office / "superlink" / "home" / "config.toml").read_text(),
     )
-    write = Path.write_text
+    (options.home / "config.toml").write_text("old")
+    swap = os.replace
 
-    def torn(path: Path, text: str) -> int:
-        write(path, text[:9])
-        assert (options.home / "config.toml").read_text() == before
-        return write(path, text)
+    def swapped(new: Path, path: Path) -> None:
+        assert (new.read_text(), path.read_text()) == (before, "old")
+        swap(new, path)
 
-    monkeypatch.setattr(Path, "write_text", torn)
+    replace_call(monkeypatch, "replace", swapped)
     options.write_connection()
     assert (options.home / "config.toml").read_text() == before
     assert [path.name for path in options.home.iterdir()] == ["config.toml"]

@@ -12,18 +12,16 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from support.limits import SetLimits
-from support.machine import replace_user
+from support.machine import replace_call, replace_user
 
 from flwr_dpkmeans import FederatedKMeans, federate
 from flwr_dpkmeans.data import rows
-from flwr_dpkmeans.data import store as store_module
 from flwr_dpkmeans.data.files import raw_table
 from flwr_dpkmeans.data.files.raw_column import RawColumn, joined_column
 from flwr_dpkmeans.data.files.split_column import values_of
@@ -481,9 +479,7 @@ def test_how_many_rows_are_read_is_said_every_ten_seconds(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = iter([100.0, 104.0, 110.0, 112.0, 122.0, 122.5])
-    monkeypatch.setattr(
-        store_module, "time", SimpleNamespace(monotonic=lambda: next(clock))
-    )
+    replace_call(monkeypatch, "monotonic", lambda: next(clock), of=time)
     with caplog.at_level("INFO", logger="flwr_dpkmeans"):
         Store().keep([np.ones((3, 1))] * 5, "t")
     told = ["t: 9 rows read, 0.75 a second", "t: 15 rows read, 0.667 a second"]

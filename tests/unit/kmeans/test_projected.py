@@ -4,6 +4,7 @@ code.
 
 from __future__ import annotations
 
+import itertools
 import math
 from fractions import Fraction
 
@@ -28,6 +29,7 @@ from flwr_dpkmeans.kernels.triangles import (
     triangle_of,
 )
 from flwr_dpkmeans.kmeans import projected
+from flwr_dpkmeans.kmeans.eigenvectors import with_positive_peaks
 from flwr_dpkmeans.kmeans.projected import (
     leading_eigenvectors,
     shrink_to_server,
@@ -146,18 +148,11 @@ def test_signs_do_not_depend_on_the_machine() -> None:
     """LAPACK may return v or -v: what is used must be the same."""
     matrix = np.array([[2.0, -1.0, 0.0], [-1.0, 2.0, -1.0], [0.0, -1.0, 2.5]])
     vectors = leading_eigenvectors(matrix, 3)
-    original = np.linalg.eigh
-
-    class Turned:
-        @staticmethod
-        def eigh(m: Floats) -> tuple[Floats, Floats]:
-            values, found = original(m)
-            return values, -found
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(projected.np, "linalg", Turned)
-        turned = leading_eigenvectors(matrix, 3)
-    assert np.array_equal(vectors, turned)
+    peaks = np.abs(vectors).argmax(axis=0)
+    assert (vectors[peaks, range(3)] > 0.0).all()
+    for signs in itertools.product([1.0, -1.0], repeat=3):
+        turned = with_positive_peaks(vectors * np.array(signs)) + 0.0
+        assert np.array_equal(vectors, turned)
 
 
 # -- labels ----------------------------------------------------------------------------

@@ -13,7 +13,6 @@ from sklearn.cluster import KMeans
 
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.kernels.grid import GRID, round_to_grid
-from flwr_dpkmeans.kmeans.public_points import elbow as elbow_module
 from flwr_dpkmeans.kmeans.public_points import weighted_lloyd
 from flwr_dpkmeans.kmeans.public_points.elbow import cost_curve, elbow
 from flwr_dpkmeans.kmeans.public_points.seeding import plus_plus, squares_to
@@ -339,21 +338,17 @@ def test_the_curve_by_hand() -> None:
     assert [len(found) for found in centers] == [1, 2, 3]
 
 
-def test_the_curve_never_rises(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_curve_never_rises() -> None:
     """Restarts that end badly for one k must not look like an elbow."""
-    costs = {1: 10.0, 2: 4.0, 3: 6.0, 4: 5.0, 5: 2.0}
-
-    def found(
-        points: Floats, weights: Floats, k: int, **_: int
-    ) -> tuple[Floats, float]:
-        return points[:k], costs[k]
-
-    monkeypatch.setattr(elbow_module, "weighted_kmeans", found)
-    curve, centers = cost_curve(
-        np.arange(6.0)[:, None], np.full(6, 0.5), 5, n_init=1, seed=0
-    )
-    assert curve.tolist() == [value / 3.0 for value in (10.0, 4.0, 4.0, 4.0, 2.0)]
-    assert [len(table) for table in centers] == [1, 2, 3, 4, 5]
+    points = np.random.default_rng(7).normal(size=(30, 2))
+    weights = np.full(30, 0.5)
+    costs = [
+        weighted_kmeans(points, weights, k, n_init=1, seed=0)[1] for k in range(1, 13)
+    ]
+    assert (np.diff(costs) > 0.0).any()
+    curve, centers = cost_curve(points, weights, 12, n_init=1, seed=0)
+    assert np.array_equal(curve, np.minimum.accumulate(costs) / 15.0)
+    assert [len(table) for table in centers] == list(range(1, 13))
 
 
 # -- elbows ----------------------------------------------------------------------------

@@ -388,25 +388,18 @@ def test_encoding_is_exact_or_refused() -> None:
             encode(np.array([0.0, bad]))
 
 
-def test_a_coin_falls_no_more_often_than_is_priced(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_coin_falls_no_more_often_than_is_priced() -> None:
     """The threshold of 2^53 numbers is the rate rounded down, as rationals."""
-    thresholds = []
-
-    class Number:
-        def __lt__(self, threshold: int) -> bool:
-            thresholds.append(threshold)
-            return True
-
-    monkeypatch.setattr(
-        "flwr_dpkmeans.sums.plan.secrets.randbelow",
-        lambda n: Number() if n == 2**53 else None,
-    )
     for rate in (0.1, 1 / 3, 0.9, math.nextafter(1.0, 0.0), 1e-9, 1e-17):
         config = SimpleNamespace(client_sampling_rate=rate, noise=NoiseKind.SECURE)
         plan: Any = SimpleNamespace(settings=config, seed=1, rates={1: rate, 2: rate})
-        assert takes_part(plan, 2, 1, 0)
-        assert (
-            0 <= Fraction(rate) - Fraction(thresholds[-1], 2**53) < Fraction(1, 2**53)
-        )
+        threshold = math.floor(Fraction(rate) * 2**53)
+        for drawn in (threshold - 1, threshold):
+            coins: list[int] = []
+
+            def draw(sides: int, drawn: int = drawn, coins: list[int] = coins) -> int:
+                coins.append(sides)
+                return drawn
+
+            assert takes_part(plan, 2, 1, 0, draw=draw) is (drawn < threshold)
+            assert coins == [2**53]

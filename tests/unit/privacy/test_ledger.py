@@ -33,7 +33,6 @@ from flwr_dpkmeans.errors import (
 from flwr_dpkmeans.node import durable_files, ledger_file
 from flwr_dpkmeans.node import ledger as ledger_module
 from flwr_dpkmeans.node.ledger import MemoryLedger, Past
-from flwr_dpkmeans.node.ledger_entries import LedgerEntry
 from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.gaussian import gaussian_delta
@@ -638,18 +637,20 @@ def test_heads_are_written_while_nobody_else_reads(
     filled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[bool] = []
-    write = ledger_file.append_head
+    sync = os.fsync
 
-    def noted(path: Path, checksums: Any) -> None:
-        descriptor = os.open(path, os.O_RDONLY)
-        taken.append(durable_files.lock(descriptor, exclusive=False, wait=False))
-        os.close(descriptor)
-        write(path, checksums)
+    def noted(descriptor: int) -> None:
+        if os.path.sameopenfile(descriptor, head.fileno()):
+            reader = os.open(filled, os.O_RDONLY)
+            taken.append(durable_files.lock(reader, exclusive=False, wait=False))
+            os.close(reader)
+        sync(descriptor)
 
-    monkeypatch.setattr(ledger_file, "append_head", noted)
+    replace_sync(monkeypatch, noted)
     ledger = FileLedger(filled)
-    ledger.accept()
-    ledger.charge(entry("run-2"))
+    with ledger_file.head_path(filled).open() as head:
+        ledger.accept()
+        ledger.charge(entry("run-2"))
     assert taken == [False, False]
 
 
@@ -795,9 +796,7 @@ def test_two_processes_racing_for_the_last_budget(path: Path) -> None:
         assert FileLedger(target).past("ward-7", "record").epsilon == 1.0
 
 
-def test_charge_reads_and_writes_under_one_lock(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_charge_reads_and_writes_under_one_lock(path: Path) -> None:
     """What another process tries between reading and writing has to wait."""
     other_done = threading.Event()
     refused: list[Exception] = []
@@ -810,37 +809,29 @@ def test_charge_reads_and_writes_under_one_lock(
         other_done.set()
 
     thread = threading.Thread(target=other)
-    real_encode = ledger_file.encode
 
-    def pause(item: LedgerEntry, previous: str) -> bytes:
-        if item.run_id == "run-1" and not thread.ident:
-            thread.start()
-            assert not other_done.wait(0.2)
-        return real_encode(item, previous)
+    def pause(_: Past) -> None:
+        thread.start()
+        assert not other_done.wait(0.2)
 
-    monkeypatch.setattr(ledger_file, "encode", pause)
-    charge(FileLedger(path), entry("run-1", epsilon=1.0), 1.5)
+    FileLedger(path).charge(entry("run-1", epsilon=1.0), pause)
     thread.join()
     assert len(refused) == 1
     assert FileLedger(path).past("ward-7", "record").epsilon == 1.0
 
 
-def test_threads_sharing_a_ledger_do_not_take_a_charge_for_damage(
-    filled: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threads_sharing_a_ledger_do_not_take_a_charge_for_damage(filled: Path) -> None:
     """A charge waits for another thread that reads the file."""
-    ledger = FileLedger(filled)
+
+    class Slow(FileLedger):
+        def _catch_up(self, complete: bytes, head_file: bytes) -> Any:
+            if not thread.ident:
+                thread.start()
+                thread.join(0.2)
+            return super()._catch_up(complete, head_file)
+
+    ledger = Slow(filled)
     thread = threading.Thread(target=ledger.charge, args=(entry("run-2"),))
-    real_read_both = ledger_file.read_both
-
-    def pause(path: Path) -> tuple[bytes, bytes]:
-        raw = real_read_both(path)
-        if not thread.ident:
-            thread.start()
-            thread.join(0.2)
-        return raw
-
-    monkeypatch.setattr(ledger_file, "read_both", pause)
     assert ledger.past("ward-7", "record").epsilon == 1.25
     thread.join()
     assert ledger.past("ward-7", "record").epsilon == 1.75

@@ -23,7 +23,8 @@ import house
 import numpy as np
 import pytest
 from support.flat import flat_estimator
-from support.machine import replace_entropy, replace_process_id
+from support.machine import replace_call, replace_entropy, replace_process_id
+from support.noise_bugs import RoundedNoise, plant_source
 from support.protocol_federation import make_federation
 
 from flwr_dpkmeans.errors import LocalMisuseError
@@ -442,18 +443,11 @@ def test_the_watch_sees_public_draws_seeded_runs_and_planted_noise(
         ("privacy/noise/seeded_noise.py", "SeededNoise._draw")
     }
     watch.seen.clear()
-
-    def planted(self: SecureNoise, family: str, scale: float, size: int) -> Any:
-        return np.rint(np.random.default_rng().normal(0.0, scale, size)).astype(
-            np.int64
-        )
-
-    monkeypatch.setattr(SecureNoise, "_draw", planted)
+    noise = RoundedNoise()
+    watched = ("privacy/release/released_sum.py", "draw_noise")
+    plant_source(monkeypatch, lambda *_: noise)
     run("oblivious, start by packing", "direct")
-    assert (
-        "privacy/noise/integer_noise.py",
-        "NoiseSource.discrete_gaussian",
-    ) in watch.seen
+    assert watched in watch.seen
     watch.seen.clear()
     replace_entropy(monkeypatch, random.randbytes)
     generate_private_key()
@@ -494,7 +488,6 @@ def test_keys_masks_shares_and_coins_have_no_other_source_than_the_operating_sys
         return bytes(size)
 
     replace_entropy(monkeypatch, zeros)
-    monkeypatch.setattr(random, "_urandom", zeros)  # what `secrets` draws from
     for name, draw in drawers.items():
         asked.clear()
         assert (draw() == draw()) is (name != "noise of OpenDP"), name
@@ -557,12 +550,7 @@ def test_such_a_fork_draws_nothing_but_no_noise_at_all(
 
 def test_forks_are_watched_where_there_are_any(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[dict[str, Any]] = []
-    monkeypatch.setattr(
-        _forks.os,
-        "register_at_fork",
-        lambda **calls: asked.append(calls),
-        raising=False,
-    )
+    replace_call(monkeypatch, "register_at_fork", lambda **calls: asked.append(calls))
     watch = _forks.ForkWatch()
     monkeypatch.delattr(_forks.os, "register_at_fork")
     assert not _forks.ForkWatch().repeats

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import math
-import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -110,28 +108,11 @@ def test_seeded_coins_follow_from_seed_node_round_and_attempt() -> None:
     assert 20 < sum(coins) < 60
 
 
-@pytest.mark.parametrize(
-    ("rate", "threshold"),
-    [
-        (0.25, 2**51),
-        (0.1, int(0.1 * 2**53)),
-        (math.nextafter(1.0, 0.0), 2**53 - 1),
-        (1e-300, 0),
-    ],
-)
-def test_a_client_takes_part_below_a_threshold_that_is_rounded_down(
-    rate: float, threshold: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    everybody, plan, coins = sampled(1.0), sampled(rate), list[int]()
-    for drawn in (max(0, threshold - 1), threshold):
-        monkeypatch.setattr(
-            secrets,
-            "randbelow",
-            lambda sides, drawn=drawn: coins.append(sides) or drawn,
-        )
-        assert takes_part(plan, 7, 1, 0) is (drawn < threshold)
-        assert takes_part(everybody, 7, 1, 0) is True
-    assert coins == [2**53] * 2
+def test_a_client_that_is_always_drawn_throws_no_coin() -> None:
+    def draw(_: int) -> int:
+        raise AssertionError("a coin")
+
+    assert takes_part(sampled(1.0), 7, 1, 0, draw=draw) is True
 
 
 # -- tables ----------------------------------------------------------------------------
