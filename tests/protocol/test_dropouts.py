@@ -26,6 +26,7 @@ from support.messages import (
     VECTOR_LAYOUT,
     VECTOR_RECORD,
     copied,
+    stage_and_round,
     version_fields,
 )
 from support.protocol_federation import (
@@ -55,12 +56,6 @@ from flwr_dpkmeans.sums.wire import packet
 SIZES = (120, 80, 60, 40)
 VICTIM = 4
 N_ROUNDS = 4
-
-
-def stage_and_round(message: Message) -> tuple[str, int]:
-    """Phase and round of a request."""
-    header = json.loads(str(message.content.config_records[RECORD]["header"]))
-    return header["stage"], header.get("round", -1)
 
 
 def reply_round(message: Message) -> int:

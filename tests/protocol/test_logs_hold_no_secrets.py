@@ -298,13 +298,16 @@ def run(
     *,
     talkative: bool = True,
     drop: bool = True,
+    show_logs: Callable[[Context], None] | None = None,
     **values: Any,
 ) -> Federation:
     """A private count, a client that fails, one that is lost, an evaluation."""
     parts = rows()
     client = TalkativeClient(parts[VICTIM - FIRST_NODE_ID], 2, ValueError)
     federation = make_federation(
-        parts, loaders={VICTIM: lambda _: client} if talkative else None
+        parts,
+        loaders={VICTIM: lambda _: client} if talkative else None,
+        show_logs=show_logs,
     )
     federation.clients[VICTIM] = client if talkative else federation.clients[VICTIM]
     for number, own in enumerate(federation.clients.values()):
@@ -496,9 +499,7 @@ def test_the_search_finds_what_is_planted(
     assert watch.leaks(federation, centroids=True)
 
 
-def test_a_nodes_files_hold_nothing_private(
-    watch: Watch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_nodes_files_hold_nothing_private(watch: Watch, tmp_path: Path) -> None:
     """Lines that a node writes because its own configuration says so."""
     package = logging.getLogger("flwr_dpkmeans")
     kept = list(package.handlers)
@@ -513,13 +514,7 @@ def test_a_nodes_files_hold_nothing_private(
         }
         show(context)
 
-    init = mod_module.SecureAggregation.__init__
-
-    def with_logs(self: Any, settings: Any) -> None:
-        init(self, settings, show_logs=shown)
-
-    monkeypatch.setattr(mod_module.SecureAggregation, "__init__", with_logs)
-    federation = run(watch, "oblivious")
+    federation = run(watch, "oblivious", show_logs=shown)
     for handler in [handler for handler in package.handlers if handler not in kept]:
         package.removeHandler(handler)
         handler.close()

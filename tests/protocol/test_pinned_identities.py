@@ -40,7 +40,6 @@ from support.protocol_federation import (
 
 from flwr_dpkmeans.errors import ConfigurationError, IdentityError, RefusalError
 from flwr_dpkmeans.flower.client.node_config import node_settings
-from flwr_dpkmeans.node.guard import NodeGuard
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
@@ -546,21 +545,11 @@ def test_a_node_reads_its_identity_from_the_file_that_its_configuration_names(
         settings("policy", identity=str(tmp_path / "none.pem"))
 
 
-def test_a_policy_that_begins_to_pin_during_a_run_stops_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_policy_that_begins_to_pin_during_a_run_stops_it() -> None:
     server = cheat("not pinned")
     server.require_accepted(server.request())
-    pinned = {
-        bytes.fromhex(key): name for name, key in POLICIES["pinned"].pinned_peers or ()
-    }
-    begin = NodeGuard.__init__
-
-    def pinning(self: NodeGuard, *args: Any) -> None:
-        begin(self, *args)
-        self.identity, self.pinned = IDENTITIES[VICTIM], pinned
-
-    monkeypatch.setattr(NodeGuard, "__init__", pinning)
+    settings = server.federation.settings
+    settings[VICTIM] = replace(settings[VICTIM], policy=POLICIES["pinned"])
     retry = SumRequest(1, 1, Roster.of(0, server.keys).without(1, [5]))
     status, code, sentence = parse_failure(
         server.exchange(request_content(Stage.SUM, request=retry), VICTIM)

@@ -4,6 +4,7 @@ server's operator reads.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -18,6 +19,7 @@ import pytest
 from flwr.app import Context, Message
 from support.faulty_grid import Faults, FaultyGrid
 from support.ledger_entries import verify_ledger
+from support.machine import replace_call
 from support.messages import RECORD, VECTOR_RECORD
 from support.protocol_federation import grid_parts, make_federation, small_config
 
@@ -760,11 +762,14 @@ def test_a_ledger_that_cannot_be_written_is_refused_before_anything_leaves(
 ) -> None:
     deployment = deploy(tmp_path / "run", ALLOWING)
 
-    def unwritable(self: FileLedger) -> None:
-        if "ledger-3" in str(self._path):
-            raise BudgetError("the ledger cannot be used (Read-only file system).")
+    look = os.open
 
-    monkeypatch.setattr(FileLedger, "require_usable", unwritable)
+    def unwritable(place: Any, flags: int, *rest: Any, **more: Any) -> int:
+        if str(place).endswith("ledger-3.jsonl") and flags & os.O_RDWR:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        return look(place, flags, *rest, **more)
+
+    replace_call(monkeypatch, "open", unwritable)
     sentence = (
         "this client's budget ledger is damaged or cannot be written .its own log says"
         " how., and without it"

@@ -4,17 +4,16 @@ that is not there.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 from flwr.app import Message
 from support.messages import (
-    RECORD,
     Status,
     copied,
     parse_failure,
     parse_unmask_request,
+    stage_and_round,
     unmask_request_content,
 )
 from support.protocol_federation import (
@@ -36,11 +35,6 @@ from flwr_dpkmeans.sums.draft import draft_plan
 
 N, T, VICTIM = 12, 2, 5
 TRUSTS = ("oblivious", "central", "distributed")
-
-
-def stage_of(message: Message) -> tuple[str, int]:
-    header = json.loads(str(message.content.config_records[RECORD]["header"]))
-    return header["stage"], header.get("round", -1)
 
 
 def run(federation: Federation, **values: Any) -> Any:
@@ -135,7 +129,7 @@ class PutBack:
 
     def on_request(self, message: Message) -> bool:
         if message.metadata.dst_node_id == VICTIM:
-            self.stage = stage_of(message)
+            self.stage = stage_and_round(message)
             if self.stage == self.saved_at and self.saved is None:
                 self.saved = copied(self.federation.grid.contexts[VICTIM].state)
                 self.message = message

@@ -41,7 +41,6 @@ import flwr_dpkmeans
 from flwr_dpkmeans.errors import DPKMeansError, RefusalError, VersionError
 from flwr_dpkmeans.flower.in_process_grid import Node
 from flwr_dpkmeans.node.identity import Identity
-from flwr_dpkmeans.secagg import credentials as identity_module
 from flwr_dpkmeans.secagg import keys
 from flwr_dpkmeans.secagg.credentials import verify
 from flwr_dpkmeans.sums import plan as plan_module
@@ -359,7 +358,7 @@ def test_versions_are_in_signatures_and_in_the_plans_digest(
     identity = Identity(bytes(range(32)))
     signed = (1, 2, bytes(32), b"k" * 32)
     signature = identity.sign_keys(*signed)
-    monkeypatch.setattr(identity_module, "PROTOCOL_VERSION", OWN.protocol + 1)
+    speak_version(monkeypatch, OWN.protocol + 1)
     assert not verify(identity.public_key, signature, "keys", *signed)
     with hostile() as server:
         blob = dump_plan(server.run.plan)

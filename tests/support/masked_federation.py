@@ -4,7 +4,7 @@ the server receives kept.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -178,3 +178,12 @@ def altered(reply: SumReply, values: Ring) -> SumReply:
     return SumReply(
         reply.round_index, reply.attempt, MaskedVector(values), reply.tag, reply.boxes
     )
+
+
+def combinations(vectors: Iterable[Ring | int]) -> Ring:
+    """All sums of words with coefficients -1, 0 and 1."""
+    sums = np.zeros(1, dtype=np.uint64)
+    for vector in vectors:
+        word = np.asarray(vector, dtype=np.uint64)
+        sums = np.concatenate([sums, sums + word, sums - word])
+    return sums

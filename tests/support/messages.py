@@ -5,6 +5,7 @@ Contents built and read, and a server that is driven.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -112,6 +113,12 @@ def request_content(
 
 def unmask_request_content(request: UnmaskRequest) -> RecordDict:
     return content_of(encode_request(Request(Stage.UNMASK, request)))
+
+
+def stage_and_round(message: Message) -> tuple[str, int]:
+    """Phase and round of a request."""
+    header = json.loads(str(message.content.config_records[RECORD]["header"]))
+    return header["stage"], header.get("round", -1)
 
 
 def stage_of(content: RecordDict) -> Stage | None:

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.on_the_grid import grid_points
 
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.kernels.assignment import nearest_centroids, nearest_labels
-
-
-def grid_points(
-    generator: np.random.Generator, rows: int, features: int, cells: int = 65536
-) -> np.ndarray:
-    """Uniform points of [-1, 1]^d on a grid of 2 * cells + 1 values per axis."""
-    return generator.integers(-cells, cells + 1, (rows, features)) / cells
 
 
 def integer_reference(

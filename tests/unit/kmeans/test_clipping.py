@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from support.on_the_grid import is_on_grid, on_grid
 
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kernels.clipping import clip_rows, largest_square_within
@@ -22,14 +23,6 @@ from flwr_dpkmeans.kernels.vector_clipping import clip_factor, clip_vector
 Floats = NDArray[np.float64]
 GRID = 2.0**16
 STEP = 1.0 / GRID
-
-
-def on_grid(values: Floats) -> Floats:
-    return np.rint(values * GRID) / GRID + 0.0
-
-
-def is_on_grid(values: Floats) -> bool:
-    return bool(np.array_equal(np.rint(values * GRID), values * GRID))
 
 
 def square_of(vector: Floats) -> Fraction:

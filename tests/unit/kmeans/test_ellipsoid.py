@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from support.cases import pairs
+from support.on_the_grid import is_on_grid
 
 from flwr_dpkmeans.kmeans.proxies.ellipsoid import ellipsoid_of, shrunk_centre
 
@@ -21,10 +22,6 @@ GRID = 2.0**16
 def in_single_precision(values: Floats) -> bool:
     """Lengths without the last digits of the noise's scale."""
     return bool((values.astype(np.float32) == values).all())
-
-
-def is_on_grid(values: Floats) -> bool:
-    return bool((np.rint(values * GRID) == values * GRID).all())
 
 
 def symmetric_noise(generator: np.random.Generator, d: int, noise: float) -> Floats:

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support.limits import SetLimits
+from support.on_the_grid import on_grid
 
 from flwr_dpkmeans.kernels import grid, outer_products
 from flwr_dpkmeans.kernels.outer_products import outer_product_triangle, triangle_size
@@ -39,10 +40,6 @@ from flwr_dpkmeans.kmeans.projected import (
 Floats = NDArray[np.float64]
 GRID = 2.0**16
 STEP = 1.0 / GRID
-
-
-def on_grid(values: Floats) -> Floats:
-    return np.rint(values * GRID) / GRID + 0.0
 
 
 # -- outer products --------------------------------------------------------------------

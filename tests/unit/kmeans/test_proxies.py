@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import norm
+from support.on_the_grid import is_on_grid
 
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.kernels.grid import round_to_grid
@@ -52,10 +53,6 @@ GRID = 2.0**16
 
 def generator(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
-
-
-def is_on_grid(values: Floats) -> bool:
-    return bool((np.rint(values * GRID) == values * GRID).all())
 
 
 # -- tessellation ----------------------------------------------------------------------

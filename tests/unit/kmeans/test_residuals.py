@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support.limits import SetLimits
+from support.on_the_grid import on_grid
 
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.kernels.residual_sums import residual_sums, unit_residuals
@@ -22,11 +23,6 @@ from flwr_dpkmeans.kmeans.residuals.radii import next_radii
 Floats = NDArray[np.float64]
 GRID = 2.0**16
 STEP = 1.0 / GRID
-
-
-def on_grid(values: Any) -> Floats:
-    found: Floats = np.rint(np.asarray(values, dtype=np.float64) * GRID) / GRID + 0.0
-    return found
 
 
 def labels_of(*values: int) -> NDArray[np.int32]:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from support.on_the_grid import on_grid
 
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
@@ -18,12 +19,6 @@ from flwr_dpkmeans.kmeans.tails import beyond_radius, excess_sums, shell_lengths
 
 Floats = NDArray[np.float64]
 GRID = 2.0**16
-
-
-def on_grid(values: Floats) -> Floats:
-    """Values as rows of the box have them."""
-    rounded: Floats = np.rint(values * GRID) / GRID
-    return rounded
 
 
 def test_shells_reach_from_the_radius_to_the_farthest_by_one_factor() -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 from scipy.special import expit, ndtr
 from support.deltas import compose_delta
 from support.numerical import pld_epsilon
+from support.pricing import Unpriced
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
@@ -404,11 +404,6 @@ def test_a_split_calibration_never_exceeds_the_request(
     sigma = calibrate_gaussian(epsilon, delta, lambda sigma: SAME)
     priced = compose_epsilon(gaussians(sigma * math.sqrt(rounds), rounds), delta)
     assert 0.999 * epsilon <= priced <= epsilon
-
-
-@dataclass(frozen=True)
-class Unpriced:
-    name: str
 
 
 def test_an_unsupported_event_raises_and_changes_nothing() -> None:

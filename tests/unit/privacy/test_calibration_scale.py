@@ -8,11 +8,11 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.pricing import Unpriced
 
 from flwr_dpkmeans.algorithms.lloyd_family.sulloyd import laplace_epsilon
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
@@ -168,11 +168,6 @@ def test_sampling_needs_less_noise_than_none() -> None:
     assert calibrate_scale(sampled, 0.5, 1e-6) < 0.5 * calibrate_scale(
         unsampled, 0.5, 1e-6
     )
-
-
-@dataclass(frozen=True)
-class Unpriced:
-    name: str
 
 
 def test_what_cannot_be_calibrated_is_an_error() -> None:

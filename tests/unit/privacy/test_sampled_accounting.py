@@ -8,13 +8,13 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from support.deltas import compose_delta
 from support.numerical import pld_epsilon
+from support.pricing import Unpriced
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
@@ -343,11 +343,6 @@ def test_a_dominating_release_is_the_strongest_and_the_coarsest_of_all() -> None
             dominating_release(bad)
     with pytest.raises(LocalMisuseError, match=r"rates \[0.1, 0.2\]"):
         dominating_release([rounds(1.0, 0.1, 1), rounds(1.0, 0.2, 1)])
-
-
-@dataclass(frozen=True)
-class Unpriced:
-    name: str
 
 
 def test_unsupported_parts_are_named() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.hostile_recovery import HostileServer, altered, ring_order, without
+from support.masked_federation import combinations
 from support.recovery_federation import PLAN, RecoveryFederation, Words
 
 from flwr_dpkmeans.errors import CohortError, ProtocolError
@@ -283,14 +284,6 @@ def test_the_late_vector_of_a_dropped_client_stays_unreadable(
 
 
 # (d) Sums and differences of all that the server holds.
-
-
-def combinations(vectors: list[int]) -> np.ndarray:
-    """All sums with coefficients -1, 0 and 1."""
-    sums = np.zeros(1, dtype=np.uint64)
-    for vector in np.array(vectors, dtype=np.uint64):
-        sums = np.concatenate([sums, sums + vector, sums - vector])
-    return sums
 
 
 def stripped(hostile: HostileServer) -> list[int]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.crypto import replace_group_key
-from support.masked_federation import Federation, altered, ring
+from support.masked_federation import Federation, altered, combinations, ring
 
 from flwr_dpkmeans.errors import (
     CohortError,
@@ -342,14 +342,6 @@ def test_a_disagreement_stops_before_the_sum_is_made() -> None:
 
 
 # What the server holds.
-
-
-def combinations(vectors: Sequence[Ring]) -> Ring:
-    """All sums of one-entry vectors with coefficients -1, 0 and 1."""
-    sums = np.zeros(1, dtype=np.uint64)
-    for vector in vectors:
-        sums = np.concatenate([sums, sums + vector, sums - vector])
-    return sums
 
 
 def readable(
