@@ -287,12 +287,9 @@ def test_a_final_plan_has_the_columns_that_were_agreed_on() -> None:
         config, run_id=1, n_clients=3, seed=1, n_features=2, columns=first
     )
     require_next(
-        plan,
-        redraft_plan(plan, n_features=2, n_examples=300),
-        Discoveries(300),
-        begun=True,
-        released=0,
-    )
+        plan, redraft_plan(plan, n_features=2, n_examples=300), Discoveries(300),
+        begun=True, released=0,
+    )  # fmt: skip
     later = redraft_plan(plan, n_features=2, n_examples=300, columns=other)
     with pytest.raises(
         ProtocolError,
@@ -304,12 +301,9 @@ def test_a_final_plan_has_the_columns_that_were_agreed_on() -> None:
         match="another columns_digest than the one in force, which had fixed it",
     ):
         require_next(
-            plan,
-            replace(plan, columns_digest=other),
-            Discoveries(),
-            begun=False,
+            plan, replace(plan, columns_digest=other), Discoveries(), begun=False,
             released=None,
-        )
+        )  # fmt: skip
     unnamed = replace(plan, columns_digest="")
     require_next(unnamed, plan, Discoveries(), begun=False, released=None)
 
@@ -343,12 +337,9 @@ def test_a_node_names_the_column_that_private_bounds_did_not_find() -> None:
     tables[1] = tables[1][list(NAMES[::-1])]
     running = make_federation(tables)
     config = small_config(
-        noise="seeded",
-        private_bounds=True,
-        bounds=((-8.0,), (8.0,)),
-        n_features=None,
+        noise="seeded", private_bounds=True, bounds=((-8.0,), (8.0,)), n_features=None,
         epsilon=0.35,
-    )
+    )  # fmt: skip
     running.start(config)
     for client in running.clients.values():
         assert client.privacy_ is not None

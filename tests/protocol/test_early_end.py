@@ -31,12 +31,9 @@ LONG = 10.0
 
 def settings(**values: Any) -> dict[str, Any]:
     given = {
-        "algorithm": "glloyd",
-        "max_iter": 6,
-        "trust": "distributed",
-        "tolerance": LONG,
+        "algorithm": "glloyd", "max_iter": 6, "trust": "distributed", "tolerance": LONG,
         "epsilon": 5.0,
-    }
+    }  # fmt: skip
     return given | values
 
 

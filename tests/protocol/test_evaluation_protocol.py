@@ -212,12 +212,9 @@ def test_a_dropout_in_the_evaluation_is_survived_and_charged() -> None:
 
     running.faults.on_request = lose
     result = running.start(
-        algorithm="glloyd",
-        max_iter=2,
-        evaluation="private",
-        epsilon=60.0,
+        algorithm="glloyd", max_iter=2, evaluation="private", epsilon=60.0,
         trust="central",
-    )
+    )  # fmt: skip
     assert running.plan.last_round == last
     assert running.attempts_in_ledger(2) == [(1, 0), (2, 0), (3, 0), (3, 1)]
     assert (
@@ -265,12 +262,9 @@ def test_a_client_that_never_joins_is_not_in_the_divisor(unit: str, trust: str) 
 def test_laplace_and_gaussian_prices_do_not_fall() -> None:
     running = federation()
     running.start(
-        algorithm="sulloyd",
-        evaluation="private",
-        trust="central",
-        epsilon=2.0,
+        algorithm="sulloyd", evaluation="private", trust="central", epsilon=2.0,
         max_iter=7,
-    )
+    )  # fmt: skip
     # Seven Laplace releases alone are priced by addition: at more than with the
     # evaluation.
     assert (
@@ -417,12 +411,9 @@ def answers_of_an_app(
     )
     evaluation, n_classes = PLANS[plan]
     config = small_config(
-        n_clusters=2,
-        bounds=((0.0,), (1.0,)),
-        n_features=None,
-        evaluation=evaluation,
+        n_clusters=2, bounds=((0.0,), (1.0,)), n_features=None, evaluation=evaluation,
         n_classes=n_classes,
-    )
+    )  # fmt: skip
     server = ServerRun(config, run_id=78, seed=0, node_ids=grid.get_node_ids())
     with grid.running():
         replies = list(grid.send_and_receive(server.keys_messages()))
@@ -464,13 +455,10 @@ def test_the_server_chooses_no_labels_of_a_deployed_node(
         for options in OF_THE_RUN:
             answers.append(
                 answers_of_an_app(
-                    monkeypatch,
-                    hospitals,
-                    options | {"label-column": column},
-                    node,
+                    monkeypatch, hospitals, options | {"label-column": column}, node,
                     plan,
                 )
-            )
+            )  # fmt: skip
     assert all(other == answers[0] for other in answers)
     # Without a word of the node it has no labels, which is schema.
     expected = "RefusalError" if not own and plan != "none" else ""

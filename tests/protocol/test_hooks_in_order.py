@@ -113,12 +113,9 @@ def test_noise_shares_go_on_counting_on_as_many_after_a_loss(
 
     federation.faults.on_request = heard
     result = federation.start(
-        algorithm="glloyd",
-        trust="distributed",
-        max_iter=3,
-        max_silent=1,
+        algorithm="glloyd", trust="distributed", max_iter=3, max_silent=1,
         dropout="recover",
-    )
+    )  # fmt: skip
     assert silent == {4}
     assert len(result.node_ids) == 5
     assert factors == [0.5] * (6 + 5 + 5)

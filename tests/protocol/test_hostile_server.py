@@ -773,12 +773,9 @@ def final_plan(requests: dict[int, RecordDict]) -> Plan:
 def rebuilt(plan: Plan, **values: Any) -> Plan:
     """A plan that follows from its configuration, but not from the preliminary plan."""
     arguments: dict[str, Any] = {
-        "run_id": plan.run_id,
-        "n_clients": plan.n_clients,
-        "seed": plan.seed,
-        "n_features": plan.n_features,
-        "n_examples": plan.n_examples,
-    }
+        "run_id": plan.run_id, "n_clients": plan.n_clients, "seed": plan.seed,
+        "n_features": plan.n_features, "n_examples": plan.n_examples,
+    }  # fmt: skip
     config = values.pop("config", plan.config)
     return draft_plan(config, **(arguments | values))
 
@@ -1206,13 +1203,9 @@ def test_the_operator_sees_why_a_policy_refuses(
 
 def test_a_policy_that_allows_the_run_does_not_disturb_it() -> None:
     policy = ClientPolicy(
-        max_epsilon_per_run=2.0,
-        max_epsilon_total=2.0,
-        allowed_trust=("oblivious",),
-        min_cohort=3,
-        require_secure_noise=True,
-        allow_non_private=False,
-    )
+        max_epsilon_per_run=2.0, max_epsilon_total=2.0, allowed_trust=("oblivious",),
+        min_cohort=3, require_secure_noise=True, allow_non_private=False,
+    )  # fmt: skip
     federation = make_federation(grid_parts(SIZES), policy=policy)
     result = federation.start(epsilon=1.0, min_clients=3)
     assert result.privacy.epsilon <= 1.0

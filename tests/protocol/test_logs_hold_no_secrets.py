@@ -320,18 +320,12 @@ def run(
             else [reply]
         )
     defaults: dict[str, Any] = {
-        "algorithm": "glloyd",
-        "max_iter": 3,
-        "n_examples": None,
-        "epsilon": 8.0,
-    }
+        "algorithm": "glloyd", "max_iter": 3, "n_examples": None, "epsilon": 8.0,
+    }  # fmt: skip
     evaluation = {
-        "evaluation": "private",
-        "n_classes": 3,
-        "max_retries": 2,
-        "min_clients": 2,
+        "evaluation": "private", "n_classes": 3, "max_retries": 2, "min_clients": 2,
         "max_silent": 2,
-    }
+    }  # fmt: skip
     federation.start(trust=trust, **(defaults | evaluation | values))
     return federation
 

@@ -31,13 +31,9 @@ from flwr_dpkmeans.sums.wire import terms_digest
 EXAMPLE = Path(flwr_dpkmeans.__file__).parent / "node" / "policy.example.toml"
 PARTS = grid_parts((120, 80, 60))
 COMPLETE = {
-    "max-epsilon-per-run": "1.5",
-    "max-epsilon-total": "4.0",
-    "max-delta": "1e-4",
-    "allowed-trust": '["oblivious"]',
-    "allowed-units": '["record"]',
-    "min-cohort": "2",
-}
+    "max-epsilon-per-run": "1.5", "max-epsilon-total": "4.0", "max-delta": "1e-4",
+    "allowed-trust": '["oblivious"]', "allowed-units": '["record"]', "min-cohort": "2",
+}  # fmt: skip
 
 
 def deployed(folder: Path, policy: str | None) -> InProcessGrid:
@@ -99,13 +95,9 @@ def test_a_node_without_a_policy_refuses_every_run(
 
 def test_these_limits_are_required_and_no_others() -> None:
     stated = {
-        "max_epsilon_per_run",
-        "max_epsilon_total",
-        "max_delta",
-        "allowed_trust",
-        "allowed_units",
-        "min_cohort",
-    }
+        "max_epsilon_per_run", "max_epsilon_total", "max_delta", "allowed_trust",
+        "allowed_units", "min_cohort",
+    }  # fmt: skip
     assert set(REQUIRED) == stated
 
 
@@ -280,15 +272,11 @@ def test_the_digest_of_a_plans_terms_is_that_of_all_its_runs_and_stages() -> Non
     first = draft_plan(config, run_id=1, n_clients=3, seed=5, n_features=None)
     stages = [
         draft_plan(
-            config,
-            run_id=run_id,
-            n_clients=3,
-            seed=run_id,
-            n_features=2,
+            config, run_id=run_id, n_clients=3, seed=run_id, n_features=2,
             n_examples=counted,
         )
         for run_id, counted in ((1, None), (2, 5_000), (3, 5_000_000))
-    ]
+    ]  # fmt: skip
     assert len({plan.delta for plan in stages}) > 1
     assert {terms_digest(plan) for plan in stages} == {terms_digest(first)}
 
@@ -357,11 +345,8 @@ def own_app(folder: Path, policy: str | None, **settings: Any) -> KMeansResult:
         )
     grid = InProcessGrid(nodes)
     known: dict[str, Any] = {
-        "n_clusters": 10,
-        "n_features": 4,
-        "epsilon": 2.0,
-        "n_examples": 1500,
-    }
+        "n_clusters": 10, "n_features": 4, "epsilon": 2.0, "n_examples": 1500,
+    }  # fmt: skip
     strategy = ProxyLloyd(**known, bounds=(0.0, 16.0), **settings)
     with grid.running():
         return strategy.start(grid=grid)

@@ -30,13 +30,9 @@ from flwr_dpkmeans.privacy.release import NoiseShape
 
 SMALLEST_P = 1e-7
 CONFIG: dict[str, Any] = {
-    "algorithm": "fastlloyd",
-    "n_clusters": 40,
-    "n_features": 2,
-    "n_examples": 400,
-    "epsilon": 2.0,
-    "max_iter": 25,
-}
+    "algorithm": "fastlloyd", "n_clusters": 40, "n_features": 2, "n_examples": 400,
+    "epsilon": 2.0, "max_iter": 25,
+}  # fmt: skip
 ENOUGH = 1000
 SMALL = "arrays of few entries"
 
@@ -220,12 +216,9 @@ def test_the_private_count_has_its_planned_noise(
         for seed in range(80):
             federation = make_federation(parts)
             federation.start(
-                n_examples=None,
-                noise="seeded",
-                random_state=seed,
-                max_iter=1,
+                n_examples=None, noise="seeded", random_state=seed, max_iter=1,
                 epsilon=4.0,
-            )
+            )  # fmt: skip
             assert federation.plan.count is not None
             error = (truth.released[0] - truth.exact_sum((0, 0))).view(np.int64)[
                 0

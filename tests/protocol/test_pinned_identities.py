@@ -525,13 +525,10 @@ def test_a_node_reads_its_identity_from_the_file_that_its_configuration_names(
         } | others
         return node_settings(
             Context(
-                run_id=1,
-                node_id=2,
-                node_config=config,
-                state=RecordDict(),
+                run_id=1, node_id=2, node_config=config, state=RecordDict(),
                 run_config={},
             )
-        )
+        )  # fmt: skip
 
     found = settings("policy", "identity")
     assert found.identity == IDENTITIES[2]
@@ -706,13 +703,10 @@ def test_the_server_is_told_of_pins_by_hashes_that_no_other_run_has() -> None:
 @pytest.mark.parametrize(
     ("identity", "signature"),
     [
-        (b"i" * 31, b"s" * 64),
-        (b"i" * 32, b"s" * 65),
-        (b"i" * 32, b""),
-        (b"", b"s" * 64),
-        (b"i" * 1000, b""),
+        (b"i" * 31, b"s" * 64), (b"i" * 32, b"s" * 65), (b"i" * 32, b""),
+        (b"", b"s" * 64), (b"i" * 1000, b""),
     ],
-)
+)  # fmt: skip
 def test_a_node_with_a_malformed_credential_is_left_out(
     identity: bytes, signature: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:

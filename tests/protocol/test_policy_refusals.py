@@ -509,12 +509,9 @@ allow-server-data = false
 def test_a_plan_within_every_limit_runs(tmp_path: Path, n_examples: int | None) -> None:
     deployment = deploy(tmp_path / "run", ALLOWING)
     result = deployment.start(
-        epsilon=1.0,
-        n_examples=n_examples,
-        delta=1e-4,
-        min_clients=3,
+        epsilon=1.0, n_examples=n_examples, delta=1e-4, min_clients=3,
         evaluation="private",
-    )
+    )  # fmt: skip
     assert result.confirmed == (2, 3, 4)
     assert result.privacy is not None
     ledger = FileLedger(deployment.ledger)

@@ -70,12 +70,9 @@ def parts_in_raw_units(seed: int = 0) -> list[NDArray[np.float64]]:
 
 def private_config(**values: Any) -> Any:
     defaults = {
-        "bounds": DOMAIN,
-        "private_bounds": True,
-        "n_examples": None,
-        "n_features": None,
-        "epsilon": 5.0,
-    }
+        "bounds": DOMAIN, "private_bounds": True, "n_examples": None,
+        "n_features": None, "epsilon": 5.0,
+    }  # fmt: skip
     return small_config(**(defaults | values))
 
 
@@ -125,12 +122,9 @@ def test_nothing_needs_to_be_declared(trust: str, algorithm: str) -> None:
 @pytest.mark.parametrize("masking", [True, False])
 def test_direct_and_flower_engines_find_the_same(trust: str, masking: bool) -> None:
     values: dict[str, Any] = {
-        "epsilon": 5.0,
-        "bounds": "private",
-        "trust": trust,
-        "noise": "seeded",
+        "epsilon": 5.0, "bounds": "private", "trust": trust, "noise": "seeded",
         "random_state": 3,
-    }
+    }  # fmt: skip
     parts = parts_in_raw_units()
     flower = flat_estimator(3, **values).fit(parts)
     direct = flat_estimator(3, engine="direct", masking=masking, **values).fit(parts)
@@ -192,11 +186,8 @@ def test_run_config_spelling(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_run_config_with_a_domain() -> None:
     values = {
-        "n-clusters": 3,
-        "algorithm": "fastlloyd",
-        "num-clients": 4,
-        "data": "t.csv",
-    }
+        "n-clusters": 3, "algorithm": "fastlloyd", "num-clients": 4, "data": "t.csv",
+    }  # fmt: skip
     strategy = strategy_from_run_config(
         values | {"bounds": "private", "bounds-domain": "0,200000"}
     )
@@ -213,11 +204,8 @@ def test_run_config_with_a_domain() -> None:
 def test_where_nothing_stands_out_the_run_ends_or_keeps_a_domain_and_says_so() -> None:
     parts = [np.full((3, 2), 7.0), np.full((2, 2), 7.0)]
     options: dict[str, Any] = {
-        "epsilon": 0.1,
-        "n_examples": 5,
-        "noise": "seeded",
-        "random_state": 1,
-    }
+        "epsilon": 0.1, "n_examples": 5, "noise": "seeded", "random_state": 1,
+    }  # fmt: skip
     with pytest.raises(
         PlanError,
         match=r"no values of columns 0, 1 \(counted from 0\) beyond the noise",

@@ -93,13 +93,9 @@ def test_a_number_of_rows_from_nowhere_is_refused(values: dict[str, Any]) -> Non
 def test_a_number_of_rows_from_nowhere_gets_no_key() -> None:
     with hostile(algorithm="sphere_packing", n_examples=None, delta=1e-5) as server:
         plan = draft_plan(
-            server.run.plan.config.changed(delta=0.1),
-            run_id=server.run.plan.run_id,
-            n_clients=4,
-            seed=1,
-            n_features=2,
-            n_examples=5,
-        )
+            server.run.plan.config.changed(delta=0.1), run_id=server.run.plan.run_id,
+            n_clients=4, seed=1, n_features=2, n_examples=5,
+        )  # fmt: skip
         server.require_refused(
             request_content(Stage.KEYS, plan=dump_plan(plan)),
             "neither declared nor counted",
@@ -144,13 +140,9 @@ def test_a_release_that_could_cost_more_than_was_charged_is_refused() -> None:
 
 def test_only_sampled_rounds_are_said_to_be_sampled() -> None:
     plan = plan_of(
-        300,
-        trust="distributed",
-        unit="client",
-        client_sampling_rate=0.5,
-        private_bounds=True,
-        max_iter=1,
-    )
+        300, trust="distributed", unit="client", client_sampling_rate=0.5,
+        private_bounds=True, max_iter=1,
+    )  # fmt: skip
     report = build_report(plan, [(-1, 0), (0, 0), (1, 0), (2, 0)])
     for line in report.releases:
         assert ("Poisson sample" in line.theorem) == (line.round_index > 0), line.array

@@ -88,11 +88,8 @@ class Silence:
 
 def run(federation: Federation, **values: Any) -> Any:
     defaults: dict[str, Any] = {
-        "algorithm": "lloyd",
-        "max_iter": N_ROUNDS,
-        "n_examples": None,
-        "max_silent": 2,
-    }
+        "algorithm": "lloyd", "max_iter": N_ROUNDS, "n_examples": None, "max_silent": 2,
+    }  # fmt: skip
     return federation.start(
         **(defaults | {"dropout": "recover", "min_clients": 4} | values)
     )
@@ -123,13 +120,9 @@ def test_without_dropouts_it_equals_the_run_that_repeats(trust: str) -> None:
             else {"algorithm": "proxy_lloyd", "n_examples": 450}
         )
         run(
-            federation,
-            trust=trust,
-            dropout=dropout,
-            noise="seeded",
-            evaluation="private",
-            **values,
-        )
+            federation, trust=trust, dropout=dropout, noise="seeded",
+            evaluation="private", **values,
+        )  # fmt: skip
         assert federation.plan.dropout is dropout
         results.append(federation.clients[2].cluster_centers_)
         others = [client.cluster_centers_ for client in federation.clients.values()]
@@ -180,13 +173,9 @@ def test_noise_is_enough_without_those_that_are_lost_and_those_that_collude(
     lost, colluding = (4, 7)[:n_lost], (5, 6)
     Silence(*((node, "unmask", 1, True) for node in lost)).install(federation)
     run(
-        federation,
-        algorithm="glloyd",
-        trust="distributed",
-        n_clusters=100,
-        n_examples=10**5,
-        epsilon=2.0,
-    )
+        federation, algorithm="glloyd", trust="distributed", n_clusters=100,
+        n_examples=10**5, epsilon=2.0,
+    )  # fmt: skip
     plan = federation.plan
     sent, exact = truth.sent[2, 0], truth.statistics[2, 0]
     assert set(sent) == EVERYBODY - set(lost)
@@ -218,13 +207,9 @@ def test_plans_that_are_found_on_the_way_are_recovered_as_well(
     federation = make_federation(parts)
     Silence((4, "sum", 0, True), (7, "unmask", 1, False)).install(federation)
     result = run(
-        federation,
-        algorithm="proxy_lloyd",
-        max_iter=None,
-        epsilon=20.0,
-        evaluation="private",
-        **values,
-    )
+        federation, algorithm="proxy_lloyd", max_iter=None, epsilon=20.0,
+        evaluation="private", **values,
+    )  # fmt: skip
     assert federation.plan.count is not None
     assert set(result.confirmed) == EVERYBODY - {4, 7}
     centroids = [federation.clients[node].cluster_centers_ for node in result.confirmed]
@@ -450,12 +435,9 @@ def test_the_default_follows_the_cohort_and_the_transport() -> None:
     assert config.settings.dropout_of(101) is Dropout.RECOVER
     assert small_config(dropout="retry").settings.dropout_of(1000) is Dropout.RETRY
     given = {
-        "algorithm": "lloyd",
-        "n-clusters": 3,
-        "num-clients": 4,
-        "bounds": "0,1",
+        "algorithm": "lloyd", "n-clusters": 3, "num-clients": 4, "bounds": "0,1",
         "data": "table.csv",
-    }
+    }  # fmt: skip
     assert strategy_from_run_config(given).config.dropout is None
     assert (
         strategy_from_run_config(given | {"cohort.dropout": "recover"}).config.dropout

@@ -39,11 +39,8 @@ TRUSTS = ("oblivious", "central", "distributed")
 
 def run(federation: Federation, **values: Any) -> Any:
     defaults: dict[str, Any] = {
-        "algorithm": "lloyd",
-        "max_iter": 3,
-        "n_examples": None,
-        "max_silent": T,
-    }
+        "algorithm": "lloyd", "max_iter": 3, "n_examples": None, "max_silent": T,
+    }  # fmt: skip
     return federation.start(
         **(defaults | {"dropout": "recover", "min_clients": 4} | values)
     )
@@ -59,12 +56,9 @@ def test_no_more_shares_are_counted_on_than_can_be_left(
 ) -> None:
     """The smallest sum that clients help to open, without those who collude."""
     config = small_config(
-        dropout="recover",
-        trust=trust,
-        max_silent=max_silent,
-        min_clients=min_clients,
+        dropout="recover", trust=trust, max_silent=max_silent, min_clients=min_clients,
         n_examples=None,
-    )
+    )  # fmt: skip
     plan = draft_plan(config, run_id=1, n_clients=n_clients, seed=7, n_features=2)
     assert plan.preliminary[0].trust == "distributed"
     fewest = max(plan.min_cohort, n_clients - 2 * max_silent, 6)

@@ -209,12 +209,9 @@ def test_unsupported_combinations_are_refused_with_the_nearest_supported_one(
         ("glloyd", trust),
     ):
         draft_plan(
-            small_config(algorithm=other_algorithm, trust=other_trust),
-            run_id=1,
-            n_clients=2,
-            seed=1,
-            n_features=2,
-        )
+            small_config(algorithm=other_algorithm, trust=other_trust), run_id=1,
+            n_clients=2, seed=1, n_features=2,
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -316,13 +316,9 @@ def test_a_sum_over_two_protocol_versions_does_not_open(
     federation = make_federation(grid_parts((40, 50, 60, 70, 30, 20)))
     let_speak_another_protocol(federation, VICTIM)
     config = small_config(
-        trust=trust,
-        algorithm="lloyd",
-        n_examples=None,
-        max_iter=2,
-        dropout=dropout,
+        trust=trust, algorithm="lloyd", n_examples=None, max_iter=2, dropout=dropout,
         max_silent=1,
-    )
+    )  # fmt: skip
     # Under masks alone nobody may notice but the odd one out, which an attempt without
     # it then leaves behind.
     with suppress(DPKMeansError):

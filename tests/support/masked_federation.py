@@ -48,14 +48,10 @@ class Federation:
     def __post_init__(self) -> None:
         for node in self.node_ids:
             self.states[node] = Retry(
-                run_id=self.run_id,
-                node_id=node,
-                private_key=generate_private_key(),
-                min_cohort=self.min_cohort,
-                max_silent=self.max_silent,
-                authored=self.authored,
-                plan_digest=b"digest of the plan",
-            )
+                run_id=self.run_id, node_id=node, private_key=generate_private_key(),
+                min_cohort=self.min_cohort, max_silent=self.max_silent,
+                authored=self.authored, plan_digest=b"digest of the plan",
+            )  # fmt: skip
         keys = {
             node: public_key_of(state.private_key)
             for node, state in self.states.items()

@@ -162,12 +162,9 @@ def test_unknown_parameter_gets_the_nearest_name(key: str, closest: str) -> None
 
 
 INTERNAL = {
-    "private_bounds",
-    "bounds_share",
-    "count_share",
-    "evaluation_share",
+    "private_bounds", "bounds_share", "count_share", "evaluation_share",
     "client_sampling_rate",
-}
+}  # fmt: skip
 INTERNAL |= {"evaluation_radius"}
 """What a run's options are called where objects, such as `PrivateBounds`, hold them."""
 

@@ -39,13 +39,9 @@ def first_plan(**values: Any) -> Plan:
         "algorithm": "fastlloyd",
     }
     return draft_plan(
-        parse_config(**(defaults | values)),
-        run_id=9,
-        n_clients=5,
-        seed=7,
-        n_features=2,
+        parse_config(**defaults | values), run_id=9, n_clients=5, seed=7, n_features=2,
         n_examples=None,
-    )
+    )  # fmt: skip
 
 
 def counted(plan: Plan, n: int) -> Plan:

@@ -130,12 +130,9 @@ def test_only_this_machine_may_read_and_nothing_can_be_changed(tmp_path: Path) -
 
 
 HOSTS = (
-    "127.0.0.1:evil.com",
-    "127.0.0.1:8400.evil.com",
-    "localhost:80:evil.com",
-    "127.0.0.1:8400@evil.com",
-    "",
-)
+    "127.0.0.1:evil.com", "127.0.0.1:8400.evil.com", "localhost:80:evil.com",
+    "127.0.0.1:8400@evil.com", "",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("host", HOSTS)

@@ -157,13 +157,9 @@ def test_noise_of_a_missing_opendp_is_refused_before_a_client_is_asked(
     algorithm: str, noise: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = parse_config(
-        n_clusters=3,
-        bounds=((-1,), (1,)),
-        n_examples=1000,
-        epsilon=1.0,
-        algorithm=algorithm,
-        noise=noise,
-    )
+        n_clusters=3, bounds=((-1,), (1,)), n_examples=1000, epsilon=1.0,
+        algorithm=algorithm, noise=noise,
+    )  # fmt: skip
     plan = draft_plan(config, run_id=1, n_clients=2, seed=7, n_features=2)
     Server(plan, node_ids=[1, 2])
     uninstall_all(monkeypatch)

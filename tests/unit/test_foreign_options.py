@@ -211,12 +211,9 @@ def test_the_sentence_names_value_algorithm_and_owner() -> None:
 
 def test_a_default_that_is_given_is_not_refused() -> None:
     given = {
-        "alpha": 0.8,
-        "schedule": "step",
-        "margin": 1,
-        "noise_kind": "gaussian",
+        "alpha": 0.8, "schedule": "step", "margin": 1, "noise_kind": "gaussian",
         "evaluation_share": 0.05,
-    }
+    }  # fmt: skip
     assert (
         read_config(n_clusters=3, bounds=((0,), (1,)), **given).algorithm
         == "proxy_lloyd"

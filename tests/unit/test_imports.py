@@ -203,12 +203,9 @@ def test_importing_the_package_imports_no_heavy_library() -> None:
         " sys.modules])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True,
         cwd=ROOT,
-    )
+    )  # fmt: skip
     assert done.stdout.strip() == "[]"
 
 
@@ -233,12 +230,9 @@ def test_a_fit_of_one_array_imports_neither_flower_nor_frames_nor_pages() -> Non
     absent = ["flwr", "ray", "pandas", "pyarrow", "matplotlib", "jinja2", "markupsafe"]
     absent += ["prometheus_client", "grpc", "typer"]
     printed = subprocess.run(
-        [sys.executable, "-c", ONE_TABLE],
-        capture_output=True,
-        text=True,
-        check=True,
+        [sys.executable, "-c", ONE_TABLE], capture_output=True, text=True, check=True,
         cwd=ROOT,
-    ).stdout
+    ).stdout  # fmt: skip
     shapes, loaded = printed.splitlines()
     assert shapes == "(500,) (500, 2)"
     packages = {name.partition(".")[0] for name in loaded.split()}
@@ -260,12 +254,9 @@ def test_the_help_of_a_command_imports_nothing_that_its_work_takes(
         " name in sys.modules])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True,
         cwd=ROOT,
-    )
+    )  # fmt: skip
     assert done.stdout.split()[0] == "Usage:"
     assert done.stdout.splitlines()[-1] == "LOADED []"
 
@@ -286,10 +277,7 @@ def test_a_price_of_gaussian_noise_waits_for_no_library() -> None:
         " print(sorted(set(sys.modules) - before))"
     )
     completed = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True,
         check=True,
-    )
+    )  # fmt: skip
     assert completed.stdout == "[]\n"

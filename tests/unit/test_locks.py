@@ -130,12 +130,9 @@ def audit() -> Any:
 REPORT = [
     {"name": "safe", "version": "1", "vulns": []},
     {"name": "unknown", "skip_reason": "Dependency not found"},
-    {
-        "name": "open",
-        "version": "2",
-        "vulns": [{"id": "PYSEC-1", "aliases": ["CVE-1"], "fix_versions": ["3"]}],
-    },
-]
+    {"name": "open", "version": "2",
+     "vulns": [{"id": "PYSEC-1", "aliases": ["CVE-1"], "fix_versions": ["3"]}]},
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(

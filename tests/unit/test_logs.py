@@ -357,16 +357,12 @@ def test_the_servers_options_come_from_the_run_configuration() -> None:
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        (
-            {"log-format": "jsn"},
-            "log-format is 'jsn', which is not known: did you mean 'json'?",
-        ),
-        (
-            {"verbose": "yes"},
-            "verbose is 'yes', but it must be true or false: correct it.",
-        ),
+        ({"log-format": "jsn"},
+         "log-format is 'jsn', which is not known: did you mean 'json'?"),
+        ({"verbose": "yes"},
+         "verbose is 'yes', but it must be true or false: correct it."),
     ],
-)
+)  # fmt: skip
 def test_options_that_are_not_known_are_one_sentence(
     values: dict[str, Any], sentence: str
 ) -> None:
@@ -547,12 +543,8 @@ def test_round_trips_are_counted_as_they_take_place(
         assert told == [("1", "6"), ("2", "6"), ("3", "6"), ("4", "6"), ("6", "7")]
     else:
         assert told == [
-            ("2", "11"),
-            ("4", "11"),
-            ("6", "11"),
-            ("8", "11"),
-            ("10", "11"),
-        ]
+            ("2", "11"), ("4", "11"), ("6", "11"), ("8", "11"), ("10", "11"),
+        ]  # fmt: skip
 
 
 # -- reprs -----------------------------------------------------------------------------
@@ -680,13 +672,10 @@ def test_nodes_are_called_by_their_names_in_lines_and_sentences_but_not_in_paths
         assert named(f"node {ward}") == f"node {ward}"
         name_nodes(
             {
-                ward: "ward-7",
-                clinic: "evil\n name",
-                twin: "same",
-                other: "same",
+                ward: "ward-7", clinic: "evil\n name", twin: "same", other: "same",
                 3: "three",
             }
-        )
+        )  # fmt: skip
         record = logging.LogRecord(
             "flwr_dpkmeans.server", logging.WARNING, "", 0, "node %d left", (ward,),
             None,
@@ -702,14 +691,11 @@ def test_nodes_are_called_by_their_names_in_lines_and_sentences_but_not_in_paths
         return [shown[0], json.loads(shown[1])["message"], sentence, path]
 
     assert contextvars.copy_context().run(lines) == [
-        "node ward-7 left",
-        "node ward-7 left",
+        "node ward-7 left", "node ward-7 left",
         f"CohortError: look at the logs of nodes [ward-7, {clinic}], not round 3.",
-        (
-            f"node ward-7: /results/run-{ward}/client-{ward}/{ward}/page.html, {twin}"
-            f" and {other}"
-        ),
-    ]
+        f"node ward-7: /results/run-{ward}/client-{ward}/{ward}/page.html, {twin}"
+        f" and {other}",
+    ]  # fmt: skip
     assert named(f"node {ward}") == f"node {ward}"
 
 
@@ -805,13 +791,9 @@ def test_a_server_app_of_somebodys_own_is_not_mute(
         "FLWR_HOME": str(tmp_path),
     }
     done = subprocess.run(
-        words,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
+        words, env=environment, capture_output=True, text=True, check=False,
         timeout=300.0,
-    )
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     lines = [re.sub(r"\x1b\[[0-9]+m", "", line) for line in done.stderr.splitlines()]
     rounds = [line for line in lines if "round 1/2" in line]

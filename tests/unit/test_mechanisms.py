@@ -55,13 +55,9 @@ def block(
 ) -> Block:
     fitting = norm or (Norm.L1 if noise is NoiseShape.LAPLACE else Norm.L2)
     return Block(
-        name,
-        shape,
-        Sensitivity(fitting, bound, PrivacyUnit.RECORD),
-        noise,
-        multiplier,
+        name, shape, Sensitivity(fitting, bound, PrivacyUnit.RECORD), noise, multiplier,
         1.0,
-    )
+    )  # fmt: skip
 
 
 # -- blocks ----------------------------------------------------------------------------

@@ -194,13 +194,10 @@ SCHEMA = Schema(
     columns={
         "age": {"kind": "number", "bounds": [0, 100]},
         "ward": {"kind": "category", "values": ["01", "1"], "missing": "drop"},
-        "seen": {
-            "kind": "date",
-            "bounds": ["2020-01-01", "2024-01-01"],
-            "missing": "centre",
-        },
+        "seen": {"kind": "date", "bounds": ["2020-01-01", "2024-01-01"],
+                 "missing": "centre"},
     }
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -321,10 +318,8 @@ def test_hostile_json_is_one_sentence(
         ({"counts": [1.0, math.nan, 2.0]}, "counts"),
         ({"counts": [math.inf, 1.0, 2.0]}, "ValueError in what it holds"),
         ({"counts": ["1.0", 1.0, 2.0]}, "counts"),
-        (
-            {"centroids": [[25.0, 20.0], [75.0, 20.0], [75.0, 45.5]]},
-            "its centroids cannot",
-        ),
+        ({"centroids": [[25.0, 20.0], [75.0, 20.0], [75.0, 45.5]]},
+         "its centroids cannot"),
         ({"counts_deviation": 1.0}, "its counts_deviation cannot"),
         ({"feature_names": ["age", "age"]}, "'age'"),
         ({"bounds": [[0.0, 10.0], [0.0, 50.0]]}, "the lower one must be smaller"),
@@ -333,12 +328,10 @@ def test_hostile_json_is_one_sentence(
             {"privacy": {**PLAIN["privacy"], "delta": math.nan}},
             "cannot be read (",
         ),  # 3.13: is not itself
-        (
-            {"schema": {"columns": {"age": {"kind": "number", "bounds": 5}}}},
-            "the schema's column",
-        ),
+        ({"schema": {"columns": {"age": {"kind": "number", "bounds": 5}}}},
+         "the schema's column"),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_is_said(
     tmp_path: Path, change: dict[str, Any], why: str
 ) -> None:

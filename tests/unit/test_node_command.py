@@ -606,13 +606,9 @@ def test_the_hash_of_the_example_is_no_app(
 
 def test_a_connection_without_a_key_is_a_note_and_no_error() -> None:
     options = SimpleNamespace(
-        host="127.0.0.1",
-        insecure=False,
-        superlink="example.org:9092",
-        key=None,
-        root_certificates=None,
-        invitation=None,
-    )
+        host="127.0.0.1", insecure=False, superlink="example.org:9092", key=None,
+        root_certificates=None, invitation=None,
+    )  # fmt: skip
     with pytest.raises(
         NoteError, match="no key: whoever reaches the SuperLink can be a node"
     ):
@@ -641,12 +637,9 @@ def test_a_policy_that_leaves_everything_open_is_a_note(
     stated = [f"{key} = {limit}\n" for key, limit in limits.items()]
     policy.write_text(f"allow-anything = {str(anything).lower()}\n{''.join(stated)}")
     options: Any = SimpleNamespace(
-        policy=policy,
-        columns=("a",),
-        table_schema=None,
-        schema_digest="",
+        policy=policy, columns=("a",), table_schema=None, schema_digest="",
         data_path="",
-    )
+    )  # fmt: skip
     checked = NodeCheck(Path(), options)
     if noted:
         with pytest.raises(NoteError, match="allows anything and leaves epsilon open"):

@@ -157,18 +157,15 @@ def test_its_policy_allows_the_pages_own_command(here: Path) -> None:
         ("folder", (), "ward-7 exists and is left alone"),
         ("data", (), "rows.csv' does not exist"),
         ("", ("--columns", "age,weight"), "columns has 'weight'"),
-        (
-            "",
-            ("--schema", "s.toml", "--columns", "age"),
-            "--schema says which columns are clustered, and so does",
-        ),
+        ("", ("--schema", "s.toml", "--columns", "age"),
+         "--schema says which columns are clustered, and so does"),
         ("", ("--max-epsilon-total", "nan"), "max_epsilon_per_run is nan"),
         ("", ("--max-epsilon-total", "inf"), "does not limit max-epsilon-total"),
         ("read-only", (), "cannot be changed"),
         ("", ("--folder", "nowhere"), "--folder is nowhere, where no folder is"),
         ("", ("--max-epsilon-total", "-3"), "max_epsilon_per_run is -3.0"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_made_leaves_nothing(
     here: Path, plant: str, more: tuple[str, ...], words: str,
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
@@ -393,15 +390,12 @@ def test_start_waits_for_the_others_and_the_superlink_and_says_for_what(
         if "waiting" in line or "compare" in line
     ]
     assert [line.partition(" in /")[0].partition(": ")[0] for line in lines] == [
-        "waiting for ward-8, ward-9",
-        "waiting for ward-9",
+        "waiting for ward-8, ward-9", "waiting for ward-9",
         "compare by telephone, on each party's machine the same",
         "waiting for superlink 127.0.0.1:8000 does not answer",
-        (
-            "waiting for superlink 127.0.0.1:8000 to register the key"
-            f" {here}/ward-7/key.pub"
-        ),
-    ]
+        "waiting for superlink 127.0.0.1:8000 to register the key"
+        f" {here}/ward-7/key.pub",
+    ]  # fmt: skip
     assert happens == []
 
 
@@ -456,12 +450,9 @@ def test_its_owner_sees_what_was_asked_given_and_refused(
         FileLedger(folder / "ledger" / "ledger.jsonl").charge(entry)
     refused = "refused: the plan's epsilon is 9, but this client's is 4: lower it."
     said = {
-        "time": "t2",
-        "level": "WARNING",
-        "logger": "x",
-        "run": "13",
+        "time": "t2", "level": "WARNING", "logger": "x", "run": "13",
         "message": refused,
-    }
+    }  # fmt: skip
     lines = [
         (
             "t1 INFO run 13 node ward-7: asked for: fastlloyd under trust central, 1"
@@ -575,13 +566,9 @@ def test_a_schema_is_tried_on_the_own_table_before_any_run(
     columns += ['none = { kind = "date", bounds = ["2020-01-01", "2021-01-01"] }']
     (here / "s.toml").write_text("\n".join(["[columns]", *columns, ""]))
     rows = [
-        "ward,age,height [cm],none",
-        "North,30,1.70,",
-        "Nroth,40,180,x",
-        "South,>89,166,",
-        ",50,190,",
-        "West,,150,",
-    ]
+        "ward,age,height [cm],none", "North,30,1.70,", "Nroth,40,180,x",
+        "South,>89,166,", ",50,190,", "West,,150,",
+    ]  # fmt: skip
     (here / "t.csv").write_text("\n".join(rows) + "\n")
     assert main(["schema", "check", "s.toml", "t.csv"]) == 1
     said = capsys.readouterr()

@@ -200,13 +200,9 @@ def test_glloyd_equals_a_strangers_recomputation(n: int, d: int, k: int) -> None
         sigma_s, sigma_c = multipliers(sigma)
         t = t_of(sigma)
         plan = plan_of(
-            d,
-            algorithm="glloyd",
-            n_clusters=k,
-            n_examples=n,
-            epsilon=epsilon,
+            d, algorithm="glloyd", n_clusters=k, n_examples=n, epsilon=epsilon,
             max_iter=max_iter,
-        )
+        )  # fmt: skip
         assert plan.last_round == t
         for planned in plan.rounds:
             sums, counts = planned.blocks
@@ -231,13 +227,9 @@ def test_sulloyd_equals_a_strangers_recomputation(n: int, d: int, k: int) -> Non
             epsilon / t * part / (d + part),
         )
         plan = plan_of(
-            d,
-            algorithm="sulloyd",
-            n_clusters=k,
-            n_examples=n,
-            epsilon=epsilon,
+            d, algorithm="sulloyd", n_clusters=k, n_examples=n, epsilon=epsilon,
             max_iter=max_iter,
-        )
+        )  # fmt: skip
         assert plan.last_round == t
         for planned in plan.rounds:
             sums, counts = planned.blocks
@@ -312,11 +304,8 @@ def test_worst_case_equals_independent_composition(
 
 def test_worst_case_repeats_the_costliest_release_be_it_a_round_or_the_count() -> None:
     values = {
-        "algorithm": "fastlloyd",
-        "count_share": 0.45,
-        "max_iter": 7,
-        "max_retries": 2,
-    }
+        "algorithm": "fastlloyd", "count_share": 0.45, "max_iter": 7, "max_retries": 2,
+    }  # fmt: skip
     plan = plan_of(n_examples=None, counted=900, **values)
     counted = pld_epsilon(multipliers_of(plan, [*range(8), 0, 0]), plan.delta)
     repeated = pld_epsilon(multipliers_of(plan, [*range(8), 1, 1]), plan.delta)
@@ -352,13 +341,9 @@ def test_discrete_noise_is_affordable_at_every_epsilon(
         else None
     )
     values = config(
-        algorithm=algorithm,
-        trust=trust,
-        n_clusters=k,
-        epsilon=epsilon,
-        delta=1e-6,
+        algorithm=algorithm, trust=trust, n_clusters=k, epsilon=epsilon, delta=1e-6,
         n_examples=50_000,
-    )
+    )  # fmt: skip
     plan = draft_plan(
         values, run_id=9, n_clients=20, seed=7, n_features=d, server=server
     )
@@ -418,13 +403,9 @@ def test_worst_case_of_spread_retries_is_covered() -> None:
 
 def test_worst_case_of_mixed_rounds_is_no_less_than_any_order_of_retries() -> None:
     plan = plan_of(
-        algorithm="sulloyd",
-        n_examples=None,
-        counted=900,
-        count_share=0.3,
-        max_retries=1,
-        max_iter=2,
-    )
+        algorithm="sulloyd", n_examples=None, counted=900, count_share=0.3,
+        max_retries=1, max_iter=2,
+    )  # fmt: skip
     from flwr_dpkmeans.sums.price import price
 
     for repeated in (0, 1, 2):
@@ -547,12 +528,9 @@ def test_count_and_rounds_together_stay_within_the_budget(
     algorithm: str, share: float, epsilon: float
 ) -> None:
     plan = plan_of(
-        n_examples=None,
-        counted=5000,
-        algorithm=algorithm,
-        count_share=share,
+        n_examples=None, counted=5000, algorithm=algorithm, count_share=share,
         epsilon=epsilon,
-    )
+    )  # fmt: skip
     assert plan.count is not None
     assert plan.first_round == 0
     assert plan.count.trust == "distributed"
@@ -572,13 +550,9 @@ def test_count_and_rounds_together_stay_within_the_budget(
 
 def test_count_of_sulloyd_costs_its_share_of_epsilon() -> None:
     plan = plan_of(
-        n_examples=None,
-        counted=5000,
-        algorithm="sulloyd",
-        epsilon=2.0,
-        count_share=0.1,
-        max_iter=2,
-    )
+        n_examples=None, counted=5000, algorithm="sulloyd", epsilon=2.0,
+        count_share=0.1, max_iter=2,
+    )  # fmt: skip
     (block,) = plan.count.blocks
     assert block.noise_multiplier == pytest.approx(
         stranger_sigma(0.2, plan.delta), rel=1e-4
@@ -802,12 +776,9 @@ def test_plan_over_the_limit_is_refused_before_a_message(
 
 def test_retries_count_toward_the_limit(grid: InProcessGrid) -> None:
     limited = {
-        "epsilon": 1.0,
-        "max_epsilon": 1.1,
-        "n_features": 2,
-        "n_examples": 300,
+        "epsilon": 1.0, "max_epsilon": 1.1, "n_features": 2, "n_examples": 300,
         "max_iter": 2,
-    }
+    }  # fmt: skip
     with pytest.raises(BudgetError, match="when all 1 retries are used"):
         PrivateKMeans(3, bounds=(-1, 1), algorithm="fastlloyd", **limited).start(grid)  # type: ignore[arg-type]
     assert grid.sent == 0  # type: ignore[attr-defined]
@@ -871,16 +842,12 @@ PLANS = {
     "lloyd": {"algorithm": "lloyd", "max_iter": 1},
     "counted": {"n_examples": None, "counted": 1234},
     "preliminary": {"n_examples": None},
-    "private bounds": {
-        "n_examples": None,
-        "private_bounds": True,
-        "counted": 900,
-        "box": ((-0.5, 0.0), (0.5, 0.75)),
-    },
+    "private bounds": {"n_examples": None, "private_bounds": True, "counted": 900,
+                       "box": ((-0.5, 0.0), (0.5, 0.75))},
     "declared width": {"n_features": 2},
     "large cohort": {"n_clients": 40},
     "evaluated": {"evaluation": "private", "n_classes": 3, "evaluation_radius": 0.5},
-}
+}  # fmt: skip
 # What the sender may choose freely: nothing in the plan follows from it. The digest in
 # every reply covers it.
 FREE = {
@@ -1117,32 +1084,23 @@ def test_final_plan_must_continue_the_preliminary_one() -> None:
             match=f"has another {name} than the one in force, which had fixed it",
         ):
             require_next(
-                before,
-                replace(final, **changed),
-                Discoveries(800),
-                begun=True,
+                before, replace(final, **changed), Discoveries(800), begun=True,
                 released=0,
-            )
+            )  # fmt: skip
     with pytest.raises(
         ProtocolError, match="N = 801, but the private count released 800"
     ):
         require_next(
-            before,
-            replace(final, n_examples=801),
-            Discoveries(800),
-            begun=True,
+            before, replace(final, n_examples=801), Discoveries(800), begun=True,
             released=0,
-        )
+        )  # fmt: skip
     with pytest.raises(
         ProtocolError, match="another box than the private histograms released"
     ):
         require_next(
-            before,
-            replace(final, box=((0.0,), (1.0,))),
-            Discoveries(800),
-            begun=True,
+            before, replace(final, box=((0.0,), (1.0,))), Discoveries(800), begun=True,
             released=0,
-        )
+        )  # fmt: skip
     for released in (None, -1, 1):
         with pytest.raises(
             ProtocolError, match="another n_examples than the one in force, which"

@@ -392,12 +392,9 @@ def test_the_deviation_of_counts_is_that_of_their_last_release(
     report = REPORTS["fastlloyd"]
     releases = tuple(
         replace(
-            report.releases[0],
-            array=array,
-            noise=noise,
-            noise_scale=scale / 4.0,
+            report.releases[0], array=array, noise=noise, noise_scale=scale / 4.0,
             surplus=4.0,
         )
         for array, noise, scale in lines
-    )
+    )  # fmt: skip
     assert counts_deviation(replace(report, releases=releases)) == deviation

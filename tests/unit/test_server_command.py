@@ -452,15 +452,11 @@ def no_program(*_: object, **__: object) -> None:
     ("item", "sentence"),
     [
         ("file", "chmod go-w"),
-        (
-            "tls",
-            r"nodes would refuse .*server.pem for '10.1.2.3' \(IP address mismatch",
-        ),
+        ("tls",
+         r"nodes would refuse .*server.pem for '10.1.2.3' \(IP address mismatch"),
         ("tls another authority", "nodes would refuse .*server.pem"),
-        (
-            "tls another key",
-            "correct the path, its rights or its content|KEY_VALUES_MISMATCH",
-        ),
+        ("tls another key",
+         "correct the path, its rights or its content|KEY_VALUES_MISMATCH"),
         ("tls open key", "chmod o-rw"),
         ("tls expired", "certificate has expired"),
         ("state", "mode 700"),
@@ -472,7 +468,7 @@ def no_program(*_: object, **__: object) -> None:
         ("address", "nodes cannot find 'no.such.host.invalid'"),
         ("address of another server", "is not this server .*CERTIFICATE_VERIFY_FAILED"),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_is_found_and_nothing_is_started(
     office: Path,
     capsys: pytest.CaptureFixture[str],
@@ -992,15 +988,12 @@ def test_a_run_is_handed_what_the_server_knows_and_no_other_app(
     assert (
         main(
             [
-                "run",
-                app,
-                *given,
-                "-c",
+                "run", app, *given, "-c",
                 f"n-clusters=3 bounds='0,1' output='{elsewhere}'",
             ]
         )
         == 0
-    )
+    )  # fmt: skip
     assert f"{elsewhere} has the server's report" in capsys.readouterr().err
     with monkeypatch.context() as another:
         another.setattr(run_command, "is_own", lambda _: False)
@@ -1052,12 +1045,9 @@ def test_results_are_listed_for_a_server_a_node_and_a_folder(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     costs = {
-        "epsilon": 1.0,
-        "delta": 1e-6,
-        "epsilon_requested": 1.0,
-        "epsilon_worst_case": 1.0,
-        "slack": 0.0,
-    }
+        "epsilon": 1.0, "delta": 1e-6, "epsilon_requested": 1.0,
+        "epsilon_worst_case": 1.0, "slack": 0.0,
+    }  # fmt: skip
     words = dict.fromkeys(("neighbours", "guarantee", "n_examples_source"), "")
     words |= {
         "unit": "record",
@@ -1068,11 +1058,8 @@ def test_results_are_listed_for_a_server_a_node_and_a_folder(
     lists: dict[str, Any] = dict.fromkeys(("assumptions", "warnings", "releases"), ())
     origin = Provenance("5", "server", "", finished="2026-11-23T08:00:00+00:00")
     numbers: dict[str, Any] = {
-        "n_clients": 3,
-        "n_attempts": 2,
-        "n_examples": None,
-        "is_private": True,
-    }
+        "n_clients": 3, "n_attempts": 2, "n_examples": None, "is_private": True,
+    }  # fmt: skip
     report = PrivacyReport(**numbers, **costs, **words, **lists, provenance=origin)
     node = write_node(office.parent / "node")
     for folder in (

@@ -82,12 +82,9 @@ def test_a_plan_that_is_still_to_be_made_is_said_to_cost_what_is_asked_for(
 ) -> None:
     """Not what its preliminary sums cost, before it is final or from the start."""
     config = parse_config(
-        n_clusters=3,
-        bounds=((-1.0,), (1.0,)),
-        epsilon=2.0,
-        max_retries=1,
+        n_clusters=3, bounds=((-1.0,), (1.0,)), epsilon=2.0, max_retries=1,
         n_examples=n_examples,
-    )
+    )  # fmt: skip
     plan = draft_plan(config, run_id=9, n_clients=5, seed=7, n_features=2)
     assert plan.is_final is (n_examples is not None)
     with caplog.at_level(logging.INFO, logger="flwr_dpkmeans"):

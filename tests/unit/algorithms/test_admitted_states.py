@@ -203,12 +203,9 @@ def test_so_are_restarts_on_proxies() -> None:
         (10_000, 1_250_000_000),
     ):
         plan = draft_plan(
-            parse_config(**values, n_init=n_init),
-            run_id=1,
-            n_clients=5,
-            seed=3,
+            parse_config(**values, n_init=n_init), run_id=1, n_clients=5, seed=3,
             n_features=8,
-        )
+        )  # fmt: skip
         if n_distances is None:
             verify_plan(plan)
         else:

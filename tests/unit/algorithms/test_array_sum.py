@@ -446,15 +446,11 @@ def test_a_stated_clip_is_said_by_the_result_and_to_its_owner(
         one.getMessage() for one in caplog.records if one.name == "flwr_dpkmeans.mod"
     ]
     assert [one for one in own if "norm" in one] == [
-        (
-            "round 1: this client's part has L2 norm 5, but the plan clips at 1: it was"
-            " scaled down to 0.2 of itself."
-        ),
-        (
-            "round 1: this client's part has L2 norm 10, but the plan clips at 1: it"
-            " was scaled down to 0.1 of itself."
-        ),
-    ]
+        "round 1: this client's part has L2 norm 5, but the plan clips at 1: it was"
+        " scaled down to 0.2 of itself.",
+        "round 1: this client's part has L2 norm 10, but the plan clips at 1: it"
+        " was scaled down to 0.1 of itself.",
+    ]  # fmt: skip
     server = [
         one.getMessage() for one in caplog.records if one.name == "flwr_dpkmeans.server"
     ]
@@ -796,13 +792,9 @@ def test_arrays_that_begin_nowhere_in_particular_need_no_start() -> None:
     def check(shape: tuple[int, ...], **start: str) -> None:
         box: Any = ((-1.0,), (1.0,))
         run = read_config(
-            algorithm="array_sum",
-            bounds=box,
-            n_features=1,
-            unit="client",
-            arrays=(("a", shape),),
-            **start,
-        )
+            algorithm="array_sum", bounds=box, n_features=1, unit="client",
+            arrays=(("a", shape),), **start,
+        )  # fmt: skip
         run.task.check(run.settings)
 
     check((2,))

@@ -177,11 +177,8 @@ def test_shares_of_the_noise_add_up(unit: str, theorem: str) -> None:
     for block in blocks:
         moved = block.sensitivity
         assert (moved.bound, moved.norm.name, moved.unit.value, moved.nonnegative) == (
-            1.0,
-            "L2",
-            unit,
-            True,
-        )
+            1.0, "L2", unit, True,
+        )  # fmt: skip
         assert moved.because.startswith(theorem)
         assert block.entry_bound == 1.0
     exact = evaluation_blocks(config_of(unit=unit, evaluation="exact"), 4.0)

@@ -69,21 +69,14 @@ def plan_of(n_server: int = 40, radius: float = 1.2, **values: Any) -> Plan:
         "trust": "distributed",
     }
     given |= {
-        "epsilon": 1.0,
-        "n_examples": N,
-        "least_weight": 0.25,
-        "reduce_diameter": True,
+        "epsilon": 1.0, "n_examples": N, "least_weight": 0.25, "reduce_diameter": True,
         "deviation": SIGMA,
-    }
+    }  # fmt: skip
     facts = ServerFacts(n_server, (0.0, 0.0), radius, radius**2)
     return draft_plan(
-        parse_config(**(given | values)),
-        run_id=1,
-        n_clients=3,
-        seed=0,
-        n_features=2,
+        parse_config(**given | values), run_id=1, n_clients=3, seed=0, n_features=2,
         server=facts,
-    )
+    )  # fmt: skip
 
 
 def parted(plan: Plan, server: Any, weights: Any) -> State:

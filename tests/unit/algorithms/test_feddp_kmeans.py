@@ -74,17 +74,14 @@ RECORD = {
     "counts": (1.0, 1.0, "S2: one row lies in at most one cluster"),
 }
 CLIENT = {
-    "outer_product": (
-        0.5,
-        0.5,
-        "S6: one client's outer product, in Frobenius norm, is scaled",
-    ),
+    "outer_product": (0.5, 0.5,
+                      "S6: one client's outer product, in Frobenius norm, is scaled"),
     "weights": (1.5, 1.5, "S8: one client's histogram is scaled"),
     "means": (1.2, 1.2, "S10: one client's list of cluster means is scaled"),
     "indicators": (1.3, 1.0, "S10: one client's list of non-empty clusters is scaled"),
     "clipped_sums": (1.1, 1.1, "S10: one client's list of cluster sums is scaled"),
     "counts": (1.9, 1.9, "S10: one client's list of rows by cluster is scaled"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "paper"])
@@ -127,12 +124,8 @@ def parts_of_the_budget(plan: Plan) -> dict[str, float]:
     [
         ({"reduce_diameter": True, "deviation": 1e-4}, 0.0, 0.25, 0.0),
         ({"simplify_server_data": True}, 0.0, 0.0, 0.25),
-        (
-            {"reduce_diameter": True, "deviation": 1e-4, "simplify_server_data": True},
-            0.0,
-            0.25,
-            0.25,
-        ),
+        ({"reduce_diameter": True, "deviation": 1e-4, "simplify_server_data": True},
+         0.0, 0.25, 0.25),
         (
             {
                 "reduce_diameter": True,
@@ -145,7 +138,7 @@ def parts_of_the_budget(plan: Plan) -> dict[str, float]:
             0.0,
         ),
     ],
-)
+)  # fmt: skip
 def test_the_appendix_takes_a_quarter_of_the_start_for_either(
     values: dict[str, Any], lloyd: float, parting: float, simplify: float
 ) -> None:
@@ -330,12 +323,9 @@ def test_with_lemma_17_both_what_it_found_and_what_a_round_reads_are_looked_at()
     None
 ):
     appendix = {
-        "least_weight": 0.25,
-        "reduce_diameter": True,
-        "deviation": 1e-4,
-        "n_examples": 900,
-        "max_iter": 1,
-    }
+        "least_weight": 0.25, "reduce_diameter": True, "deviation": 1e-4,
+        "n_examples": 900, "max_iter": 1,
+    }  # fmt: skip
     steps = steps_of(**appendix)
     good = {
         "projection": np.eye(3),

@@ -133,12 +133,9 @@ def test_the_number_of_iterations_is_the_papers(
 def test_what_other_releases_take_is_not_there_for_iterations(n: int) -> None:
     """A private count has two fifths here, an evaluation a fifth of the others."""
     counted = {
-        "n_examples": None,
-        "delta": 1e-6,
-        "count_share": 0.4,
-        "evaluation": "private",
+        "n_examples": None, "delta": 1e-6, "count_share": 0.4, "evaluation": "private",
         "evaluation_share": 0.2,
-    }
+    }  # fmt: skip
     config = config_of("sulloyd", epsilon=2.25, **counted)
     plan = draft_plan(config, run_id=1, n_clients=5, seed=7, n_features=2, n_examples=n)
     own = [one for one in plan.rounds if one.name.startswith("lloyd-")]
@@ -147,12 +144,9 @@ def test_what_other_releases_take_is_not_there_for_iterations(n: int) -> None:
 
 def test_laplace_noise_beside_an_evaluation_uses_the_whole_budget() -> None:
     plan = plan_of(
-        algorithm="sulloyd",
-        epsilon=2.0,
-        max_iter=3,
-        evaluation="private",
+        algorithm="sulloyd", epsilon=2.0, max_iter=3, evaluation="private",
         evaluation_share=0.1,
-    )
+    )  # fmt: skip
     assert 0.999 * 2.0 < plan.epsilon <= 2.0
     assert plan.epsilon == compose_epsilon(plan.events(), plan.delta)
 
@@ -228,17 +222,13 @@ def test_lloyd_adds_no_noise_and_takes_seven_iterations() -> None:
         # row is at most 2 from a centroid.
         ("fastlloyd", {"alpha": 1.0, "n_clusters": 16}, [2.0, 1.0], [2.0, 1.0]),
         ("fastlloyd", {"alpha": 1.5, "n_clusters": 1}, [2.0, 3.0], [2.0, 2.0]),
-        (
-            "fastlloyd",
-            {"alpha": 1.0, "n_clusters": 16, "schedule": "constant"},
-            [1.0, 1.0],
-            [1.0, 1.0],
-        ),
+        ("fastlloyd", {"alpha": 1.0, "n_clusters": 16, "schedule": "constant"},
+         [1.0, 1.0], [1.0, 1.0]),
         ("glloyd", {}, [2.0, 2.0], [1.0, 1.0]),
         ("sulloyd", {}, [4.0, 4.0], [1.0, 1.0]),
         ("lloyd", {}, [2.0, 2.0], [1.0, 1.0]),
     ],
-)
+)  # fmt: skip
 def test_what_a_row_moves(
     algorithm: str, values: dict[str, Any], bounds: list[float], entry: list[float]
 ) -> None:

@@ -326,11 +326,8 @@ def test_every_trust_model_and_engine_runs_to_the_report(
 def test_equal_seeds_give_equal_models_with_messages_and_without() -> None:
     points, labels = overlapping()
     arguments: dict[str, Any] = {
-        "epsilon": 2.0,
-        "bounds": BOUNDS,
-        "noise": "seeded",
-        "random_state": 3,
-    }
+        "epsilon": 2.0, "bounds": BOUNDS, "noise": "seeded", "random_state": 3,
+    }  # fmt: skip
     models = [
         FederatedNaiveBayes(4, engine=engine, trust="central", **arguments).fit(
             split(points), split(labels)
@@ -440,19 +437,15 @@ def test_columns_are_matched_by_name() -> None:
     ("values", "sentence"),
     [
         ({"n_classes": 1}, "classes is 1, but it must be an integer of at least 2"),
-        (
-            {"categories": (0, 1)},
-            r"categories is \(0, 1\), but it must have a whole number for each column",
-        ),
-        (
-            {"categories": (0, 0, 0)},
-            "categories has 3 entries, but the table has 2 columns",
-        ),
+        ({"categories": (0, 1)},
+         r"categories is \(0, 1\), but it must have a whole number for each column"),
+        ({"categories": (0, 0, 0)},
+         "categories has 3 entries, but the table has 2 columns"),
         ({"engine": "ray"}, "engine is 'ray', which is not known"),
         ({"smoothing": -1.0}, "smoothing is -1.0"),
         ({"trust": "nobody"}, "nobody"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_is_refused_in_one_sentence(
     values: dict[str, Any], sentence: str
 ) -> None:
@@ -676,20 +669,14 @@ def test_categories_that_are_taken(given: Any, taken: Any) -> None:
             "a table of 104000 cells",
         ),
         ({"categories": (2, 2), "bounds": ((0.0,), (1.0,))}, None),
-        (
-            {"categories": (2, 3), "bounds": ((0.0,), (1.0,))},
-            "column 1 has 3 categories, but bounds from 0 to 1",
-        ),
-        (
-            {"categories": (0, 3), "bounds": ((5.0, 1.0), (6.0, 2.0))},
-            "column 1 has 3 categories, but bounds from 1",
-        ),
-        (
-            {"categories": (0, 3), "bounds": ((5.0, 0.0), (6.0, 3.0))},
-            "column 1 has 3 categories, but bounds from 0",
-        ),
+        ({"categories": (2, 3), "bounds": ((0.0,), (1.0,))},
+         "column 1 has 3 categories, but bounds from 0 to 1"),
+        ({"categories": (0, 3), "bounds": ((5.0, 1.0), (6.0, 2.0))},
+         "column 1 has 3 categories, but bounds from 1"),
+        ({"categories": (0, 3), "bounds": ((5.0, 0.0), (6.0, 3.0))},
+         "column 1 has 3 categories, but bounds from 0"),
     ],
-)
+)  # fmt: skip
 def test_tables_of_categories_that_are_taken(
     values: dict[str, Any], refused: str | None
 ) -> None:
@@ -712,11 +699,8 @@ def test_a_model_of_numbers_and_categories_by_hand() -> None:
     )  # fmt: skip
     (step,), (planned,) = build_algorithm(plan).rounds, plan.rounds
     assert [one.name for one in planned.blocks] == [
-        "group_counts",
-        "group_sums",
-        "group_squares",
-        "cells",
-    ]
+        "group_counts", "group_sums", "group_squares", "cells",
+    ]  # fmt: skip
     assert planned.blocks[3].shape == (2, 3)
     assert (planned.blocks[3].sensitivity.bound, planned.blocks[3].entry_bound) == (
         1.0,

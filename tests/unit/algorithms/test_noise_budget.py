@@ -33,20 +33,14 @@ SUMS = ReleasePart(
     "sums", (3,), Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, "S1: sums"), 2.0, 1.5
 )
 COUNTS = ReleasePart(
-    "counts",
-    (3,),
-    Sensitivity(Norm.L1, 1.0, PrivacyUnit.RECORD, "S2: counts", True),
-    1.0,
-    1.0,
-)
+    "counts", (3,), Sensitivity(Norm.L1, 1.0, PrivacyUnit.RECORD, "S2: counts", True),
+    1.0, 1.0,
+)  # fmt: skip
 
 VOTES = ReleasePart(
-    "votes",
-    (3,),
-    Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, "S2: votes", True),
-    1.0,
-    1.0,
-)
+    "votes", (3,), Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, "S2: votes", True),
+    1.0, 1.0,
+)  # fmt: skip
 
 
 def known_of(n_declared: int | None = 1000, **values: Any) -> PublicFacts:
@@ -71,11 +65,8 @@ def test_a_share_is_divided_by_parts_and_costs_as_much_as_it_is() -> None:
         (3 / math.sqrt(1 / 6), 3 / math.sqrt(1 / 12))
     )
     assert (first.name, first.entry_bound, second.name, second.entry_bound) == (
-        "sums",
-        1.5,
-        "votes",
-        1.0,
-    )
+        "sums", 1.5, "votes", 1.0,
+    )  # fmt: skip
     assert {first.noise, second.noise} == {NoiseShape.GAUSSIAN}
     assert (first.shape, first.sensitivity) == (SUMS.shape, SUMS.sensitivity)
 

@@ -88,15 +88,11 @@ def quiet_pass(
     parts, step = proxy_round(setting, 1)
     blocks = tuple(
         Block(
-            part.name,
-            part.shape,
-            Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD),
-            NoiseShape.GAUSSIAN,
-            2.0 / GRID,
-            1.0,
+            part.name, part.shape, Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD),
+            NoiseShape.GAUSSIAN, 2.0 / GRID, 1.0,
         )
         for part in parts
-    )
+    )  # fmt: skip
     extras = {
         "seed": np.array([5.0]),
         CENTRE: np.zeros(d),
@@ -386,12 +382,8 @@ def test_bounds_of_one_clients_means() -> None:
         dict.fromkeys(("proxy_counts", "counts"), 0.12),
     )
     whole = (
-        "row_sums",
-        "row_squares",
-        "row_distances",
-        "residual_squares",
-        "excess_sums",
-    )
+        "row_sums", "row_squares", "row_distances", "residual_squares", "excess_sums",
+    )  # fmt: skip
     others = dict.fromkeys(whole, 1.0)
     squares = steps | shares | others | {"unit_outer_product": 4 * 0.02}
     assert {
@@ -505,12 +497,9 @@ def test_one_row_or_one_client_moves_a_sum_by_no_more_than_its_bound(
         )
         assert moved.because.startswith(theorems)
         signed = {
-            "row_sums",
-            "unit_outer_product",
-            "proxy_sums",
-            "residual_sums",
+            "row_sums", "unit_outer_product", "proxy_sums", "residual_sums",
             "excess_sums",
-        }
+        }  # fmt: skip
         assert moved.nonnegative is (one.name not in signed)
 
 

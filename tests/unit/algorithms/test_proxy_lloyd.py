@@ -42,22 +42,15 @@ SEEDING, REFINING = 0.35, 1.0 - 0.05 - 0.01 - 0.05 - 0.35
 @cache
 def plan_of(d: int, k: int, n: int, epsilon: float = 2.0, **values: Any) -> Plan:
     settings: dict[str, Any] = {
-        "trust": "central",
-        "delta": 1e-5,
-        "n_init": 2,
-        "n_clients": 5,
-    } | values
+        "trust": "central", "delta": 1e-5, "n_init": 2, "n_clients": 5,
+    } | values  # fmt: skip
     # Less than 1/N.
     settings["delta"] = 1e-7 if n > 50_000 else settings["delta"]
     n_clients = settings.pop("n_clients")
     config = parse_config(
-        n_clusters=k,
-        bounds=((-1.0,), (1.0,)),
-        algorithm="proxy_lloyd",
-        n_examples=n,
-        epsilon=epsilon,
-        **settings,
-    )
+        n_clusters=k, bounds=((-1.0,), (1.0,)), algorithm="proxy_lloyd", n_examples=n,
+        epsilon=epsilon, **settings,
+    )  # fmt: skip
     return draft_plan(config, run_id=1, n_clients=n_clients, seed=3, n_features=d)
 
 
@@ -256,12 +249,9 @@ def test_proxies_are_skipped_where_there_are_hardly_more_than_clusters() -> None
 
 
 WEIGHTS_CASES = [
-    (2, 4, 4000, 3, 2),
-    (2, 4, 900, 3, 1),
-    (30, 6, 20_000, 3, 3),
-    (3, 5, 20, 3, 0),
+    (2, 4, 4000, 3, 2), (2, 4, 900, 3, 1), (30, 6, 20_000, 3, 3), (3, 5, 20, 3, 0),
     (1, 1, 3, 1, 0),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("d", "k", "n", "_e", "n_passes"), WEIGHTS_CASES)
@@ -619,18 +609,12 @@ def fitted(
     parts: list[Floats], k: int, epsilon: float, **values: Any
 ) -> FederatedKMeans:
     settings: dict[str, Any] = {
-        "engine": "direct",
-        "noise": "seeded",
-        "random_state": 1,
-        "n_init": 2,
-    } | values
+        "engine": "direct", "noise": "seeded", "random_state": 1, "n_init": 2,
+    } | values  # fmt: skip
     km = flat_estimator(
-        n_clusters=k,
-        algorithm="proxy_lloyd",
-        epsilon=epsilon,
-        bounds=(-1.0, 1.0),
+        n_clusters=k, algorithm="proxy_lloyd", epsilon=epsilon, bounds=(-1.0, 1.0),
         **settings,
-    )
+    )  # fmt: skip
     with np.errstate(invalid="raise", divide="raise"):
         return km.fit(parts)
 

@@ -315,12 +315,9 @@ def test_a_variance_is_at_least_a_part_of_what_is_not_known_of_it() -> None:
 
 def test_a_variance_is_at_most_that_of_rows_on_the_walls() -> None:
     found = after(
-        look(1.0),
-        first_state(**{CLIP: np.array([2.0])}),
-        np.zeros(2),
-        0.9 * N,
+        look(1.0), first_state(**{CLIP: np.array([2.0])}), np.zeros(2), 0.9 * N,
         shares(0),
-    ).extras
+    ).extras  # fmt: skip
     assert found[SPREAD].item() == pytest.approx(math.sqrt(2.0), abs=1 / GRID)
 
 
@@ -347,13 +344,10 @@ def small_blobs(scale: float, place: float, outlier: bool = False) -> Floats:
 @pytest.mark.parametrize(
     ("scale", "place", "outlier"),
     [
-        (1.0, 0.0, False),
-        (0.1, 0.0, False),
-        (0.03, 0.3, False),
-        (0.05, 0.95, False),
+        (1.0, 0.0, False), (0.1, 0.0, False), (0.03, 0.3, False), (0.05, 0.95, False),
         (0.02, 0.3, True),
     ],
-)
+)  # fmt: skip
 def test_small_data_are_found_wherever_they_lie(
     scale: float, place: float, outlier: bool
 ) -> None:

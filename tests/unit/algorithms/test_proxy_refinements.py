@@ -190,13 +190,10 @@ def test_rows_are_projected_around_the_centre() -> None:
 @pytest.mark.parametrize(
     ("index", "n_passes", "n_components", "projects"),
     [
-        (1, 2, 2, True),
-        (1, 1, 2, True),
-        (2, 2, 2, False),
-        (1, 0, 2, False),
+        (1, 2, 2, True), (1, 1, 2, True), (2, 2, 2, False), (1, 0, 2, False),
         (1, 2, None, False),
     ],
-)
+)  # fmt: skip
 def test_only_the_first_refinement_assigns_rows_in_the_proxies_space(
     index: int, n_passes: int, n_components: int | None, projects: bool
 ) -> None:
@@ -265,14 +262,10 @@ def test_a_refinement_by_hand(pulls: bool, index: int, owns: bool) -> None:
     )
     sums = np.array(
         [
-            [300.0, -40.0],
-            [0.0, 90.0],
-            [15.0, 5.0],
-            [-60.0, -60.0],
-            [800.0, 700.0],
+            [300.0, -40.0], [0.0, 90.0], [15.0, 5.0], [-60.0, -60.0], [800.0, 700.0],
             [9.0, 9.0],
         ]
-    )
+    )  # fmt: skip
     counts = np.array([1000.0, 700.0, 300.0, 150.0, 900.0, 50.0])
     squares = [600.0, 100.0, 200.0, 100.0, 850.0, 40.0] if owns else [2500.0]
     found = after(step, state, sums, counts, squares)

@@ -82,24 +82,16 @@ def on_a_line(*counts: tuple[float, int]) -> Floats:
         # largest are 0.75.
         (on_a_line((0.75, 1), (0.5, 3), (0.25, 8)), {}, 0.5, 0.0625),
         # Outer products are clipped to no more than the radius, squared.
-        (
-            on_a_line((0.75, 1), (0.5, 3), (0.25, 8)),
-            {"data_radius": 0.125},
-            0.125,
-            0.015625,
-        ),
-        (
-            on_a_line((0.75, 1), (0.5, 3), (0.25, 8)),
-            {"data_radius": 0.625},
-            0.625,
-            0.0625,
-        ),
+        (on_a_line((0.75, 1), (0.5, 3), (0.25, 8)), {"data_radius": 0.125}, 0.125,
+         0.015625),
+        (on_a_line((0.75, 1), (0.5, 3), (0.25, 8)), {"data_radius": 0.625}, 0.625,
+         0.0625),
         # Where half of the points are at the centre the radius stands for the median,
         # and the largest one for both.
         (on_a_line((0.75, 1), (0.5, 7)), {}, 0.5, 0.25),
         (on_a_line((0.75, 1)), {}, 0.75, 0.5625),
     ],
-)
+)  # fmt: skip
 def test_clip_bounds_of_rows_are_quantiles(
     points: Floats, given: Any, radius: float, outer: float
 ) -> None:
@@ -199,44 +191,20 @@ NAMED = pd.DataFrame({"lower": [0.0, -1.0], "upper": [4.0, 1.0]}, index=["b", "a
         ((0, 9), POINTS, {}, ((0.0,), (9.0,)), (), [0, 1]),
         (NAMED, None, {}, ((0.0, -1.0), (4.0, 1.0)), ("b", "a"), None),
         (NAMED, FRAME, {}, ((0.0, -1.0), (4.0, 1.0)), ("b", "a"), [1, 0]),
-        (
-            NAMED,
-            FRAME,
-            {"names": ("a", "b")},
-            ((-1.0, 0.0), (1.0, 4.0)),
-            ("a", "b"),
-            [0, 1],
-        ),
-        (
-            NAMED,
-            POINTS,
-            {"allow_unnamed": True},
-            ((0.0, -1.0), (4.0, 1.0)),
-            ("b", "a"),
-            [0, 1],
-        ),
+        (NAMED, FRAME, {"names": ("a", "b")}, ((-1.0, 0.0), (1.0, 4.0)), ("a", "b"),
+         [0, 1]),
+        (NAMED, POINTS, {"allow_unnamed": True}, ((0.0, -1.0), (4.0, 1.0)), ("b", "a"),
+         [0, 1]),
         # None: a cube around the points.
-        (
-            None,
-            FRAME,
-            {},
-            ((2 - CUBE, 20 - CUBE), (2 + CUBE, 20 + CUBE)),
-            ("a", "b"),
-            [0, 1],
-        ),
-        (
-            None,
-            FRAME,
-            {"names": ("b", "a")},
-            ((20 - CUBE, 2 - CUBE), (20 + CUBE, 2 + CUBE)),
-            ("b", "a"),
-            [1, 0],
-        ),
+        (None, FRAME, {}, ((2 - CUBE, 20 - CUBE), (2 + CUBE, 20 + CUBE)), ("a", "b"),
+         [0, 1]),
+        (None, FRAME, {"names": ("b", "a")},
+         ((20 - CUBE, 2 - CUBE), (20 + CUBE, 2 + CUBE)), ("b", "a"), [1, 0]),
         # Private ones, in a domain or anywhere.
         ("private", None, {}, tuple((end,) for end in DEFAULT_DOMAIN), (), None),
         ("private", FRAME, {"domain": (0, 5)}, ((0.0,), (5.0,)), ("a", "b"), [0, 1]),
     ],
-)
+)  # fmt: skip
 def test_whose_bounds_and_names_hold(
     bounds: Any,
     server: Any,
@@ -337,12 +305,9 @@ def test_a_large_tables_rows_are_scaled_when_they_are_looked_at(
 
 def test_centroids_go_back_into_the_callers_units() -> None:
     plan = draft_plan(
-        replace(config_of(algorithm="glloyd", n_examples=100, bounds=BOX)),
-        run_id=1,
-        n_clients=2,
-        seed=1,
-        n_features=2,
-    )
+        replace(config_of(algorithm="glloyd", n_examples=100, bounds=BOX)), run_id=1,
+        n_clients=2, seed=1, n_features=2,
+    )  # fmt: skip
     assert plan_bounds(plan, 2) == Bounds(*BOX)
     assert in_callers_units(plan, SCALED).tolist() == POINTS.tolist()
 

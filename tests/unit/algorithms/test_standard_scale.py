@@ -40,11 +40,8 @@ ROWS = pd.DataFrame(
 def fitted(**options: Any) -> FederatedKMeans:
     """A fit whose noise is seeded, and small unless epsilon is given."""
     given: dict[str, Any] = {
-        "epsilon": 500.0,
-        "noise": "seeded",
-        "random_state": 1,
-        "bounds": SCHEMA,
-    } | options
+        "epsilon": 500.0, "noise": "seeded", "random_state": 1, "bounds": SCHEMA,
+    } | options  # fmt: skip
     return FederatedKMeans(3, **given).fit([ROWS[:2500], ROWS[2500:]])
 
 
@@ -210,48 +207,23 @@ SIDES = [50.0, 1000.0, 0.5, 0.5, 0.5, 0.5]
     ("rows", "variances", "noise", "deviations", "unclear"),
     [
         # Of a category's three columns together 0.16 + 0.05 + 0.04; 1,024 rows.
-        (
-            1024.0,
-            [0.04, 2.0**-6, 0.16, 0.05, 0.04, 0.25],
-            0.0,
-            [0.2, 0.125, 0.5, 0.5],
-            (),
-        ),
+        (1024.0, [0.04, 2.0**-6, 0.16, 0.05, 0.04, 0.25], 0.0, [0.2, 0.125, 0.5, 0.5],
+         ()),
         # Two deviations of a variance's noise: 2 * 8 / 1024 = 0.125^2, which income
         # just has, and is not told from.
-        (
-            1024.0,
-            [0.04, 2.0**-6, 0.16, 0.05, 0.04, 0.25],
-            8.0,
-            [0.2, 0.125, 0.5, 0.5],
-            (1,),
-        ),
+        (1024.0, [0.04, 2.0**-6, 0.16, 0.05, 0.04, 0.25], 8.0, [0.2, 0.125, 0.5, 0.5],
+         (1,)),
         # 1/64 of a half of the range at least; a variance below 0 takes nothing from
         # the category's others.
-        (
-            1024.0,
-            [0.04, 1e-4, 0.16, -0.5, 0.0, 2.0**-12],
-            0.0,
-            [0.2, 1 / 64, 0.4, 1 / 64],
-            (1, 5),
-        ),
-        (
-            1024.0,
-            [0.25, 0.25, 0.003, 0.003, 0.003, 0.25],
-            8.0,
-            [0.5, 0.5, 0.125, 0.5],
-            (2, 3, 4),
-        ),
+        (1024.0, [0.04, 1e-4, 0.16, -0.5, 0.0, 2.0**-12], 0.0,
+         [0.2, 1 / 64, 0.4, 1 / 64], (1, 5)),
+        (1024.0, [0.25, 0.25, 0.003, 0.003, 0.003, 0.25], 8.0, [0.5, 0.5, 0.125, 0.5],
+         (2, 3, 4)),
         # Less than a row is one row.
-        (
-            0.25,
-            [1.0, 0.0, 0.0, 0.0, 0.0, 0.0],
-            0.125,
-            [1.0, 0.5, 0.5, 0.5],
-            (1, 2, 3, 4, 5),
-        ),
+        (0.25, [1.0, 0.0, 0.0, 0.0, 0.0, 0.0], 0.125, [1.0, 0.5, 0.5, 0.5],
+         (1, 2, 3, 4, 5)),
     ],
-)
+)  # fmt: skip
 def test_the_standard_box_by_hand(
     rows: float,
     variances: list[float],

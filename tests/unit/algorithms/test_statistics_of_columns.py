@@ -54,12 +54,9 @@ TASKS: dict[str, dict[str, Any]] = {
     "moments": {},
     "histograms": {"bins": 4},
     "radii": {"centers": CENTERS},
-    "naive_bayes": {
-        "classes": 3,
-        "categories": (0, 4),
-        "bounds": ((-1.0, 0.0), (1.0, 3.0)),
-    },
-}
+    "naive_bayes": {"classes": 3, "categories": (0, 4),
+                    "bounds": ((-1.0, 0.0), (1.0, 3.0))},
+}  # fmt: skip
 NOWHERE = 1e6
 
 
@@ -167,14 +164,11 @@ def test_the_noise_is_that_of_the_whole_budget_split_by_shares(task: str) -> Non
 def test_released_counts_scatter_as_the_plan_says() -> None:
     found = [
         federate(
-            "histograms",
-            tables(),
-            bins=40,
-            bounds=((0, 0), (100, 1000)),
+            "histograms", tables(), bins=40, bounds=((0, 0), (100, 1000)),
             engine="direct",
         )
         for _ in range(15)
-    ]
+    ]  # fmt: skip
     (planned,) = found[0].plan.rounds
     exact = np.median([one["counts"] for one in found], axis=0)
     errors = np.array([one["counts"] for one in found]) - exact
@@ -317,26 +311,19 @@ def test_flags_of_a_frame_do_not_depend_on_the_order_of_its_columns() -> None:
 @pytest.mark.parametrize(
     ("lower", "upper", "bins"),
     [
-        (0.0, 10.0, 10),
-        (0.0, 120.0, 12),
-        (-3.0, 4.0, 7),
-        (0.0, 1000.0, 1000),
-        (0.0, 365.0, 73),
-        (1.0, 1001.0, 3),
+        (0.0, 10.0, 10), (0.0, 120.0, 12), (-3.0, 4.0, 7), (0.0, 1000.0, 1000),
+        (0.0, 365.0, 73), (1.0, 1001.0, 3),
     ],
-)
+)  # fmt: skip
 def test_a_value_at_an_edge_is_counted_in_the_bin_that_it_begins(
     lower: float, upper: float, bins: int
 ) -> None:
     """Rounding to the grid took integers to the bin before."""
     rows = np.arange(lower, upper + 1.0)[:, None]
     options: dict[str, Any] = {
-        "bins": bins,
-        "epsilon": 1e6,
-        "noise": "seeded",
-        "random_state": 1,
+        "bins": bins, "epsilon": 1e6, "noise": "seeded", "random_state": 1,
         "engine": "direct",
-    }
+    }  # fmt: skip
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)
         found = federate("histograms", [rows, rows], bounds=(lower, upper), **options)
@@ -512,27 +499,15 @@ def test_deviations_have_a_floor_and_are_above_zero(
     [
         # The largest noise, of 3 on the 50 rows that each of 4 groups has.
         ([1.0, 3.0], 4, 200, 0.06, None),
-        (
-            [1.0, 3.0],
-            4,
-            200,
-            0.059,
-            (
-                "For 200 rows in 4 groups, noise is about 6% of what one of them adds"
-                " to a sum"
-            ),
-        ),
-        (
-            [1.0, 3.0],
-            1,
-            50,
-            0.059,
-            "For 50 rows, noise is about 6% of what they add to a sum, and above 6%",
-        ),
+        ([1.0, 3.0], 4, 200, 0.059,
+         "For 200 rows in 4 groups, noise is about 6% of what one of them adds"
+         " to a sum"),
+        ([1.0, 3.0], 1, 50, 0.059,
+         "For 50 rows, noise is about 6% of what they add to a sum, and above 6%"),
         ([9.0], 1, None, 0.0, None),
         ([], 1, 50, 0.0, None),
     ],
-)
+)  # fmt: skip
 def test_noise_is_compared_with_the_rows_of_a_group(
     scales: list[float],
     n_groups: int,
@@ -611,13 +586,10 @@ def test_radii_of_noisy_sums_by_hand(spread: float, rows: float, radius: float) 
 @pytest.mark.parametrize(
     ("value", "scaled"),
     [
-        (12.0, 1.0),
-        (12.0 + 2.0**-13, 1.0),
-        (12.0 + 2.0**-12, None),
-        (4.0, -1.0),
+        (12.0, 1.0), (12.0 + 2.0**-13, 1.0), (12.0 + 2.0**-12, None), (4.0, -1.0),
         (4.0 - 2.0**-12, None),
     ],
-)
+)  # fmt: skip
 def test_centers_are_at_most_a_grid_step_outside(
     value: float, scaled: float | None
 ) -> None:
@@ -664,28 +636,17 @@ def test_rows_at_twice_the_radius_are_near() -> None:
     found = Result({"radii": np.array([0.25, 0.125])})
     rows = np.array(
         [
-            [0.0, 4.0],
-            [6.0, 5.0],
-            [6.0, 5.0 + 2.0**-12],
-            [2.0, 6.0 + 2.0**-12],
+            [0.0, 4.0], [6.0, 5.0], [6.0, 5.0 + 2.0**-12], [2.0, 6.0 + 2.0**-12],
             [2.0, 5.5],
         ]
-    )
+    )  # fmt: skip
     assert far_rows(rows, plan, found).tolist() == [False, False, True, True, False]
     assert far_rows(rows, plan, found, times=1.0).tolist() == [
-        True,
-        True,
-        True,
-        True,
-        True,
-    ]
+        True, True, True, True, True,
+    ]  # fmt: skip
     assert far_rows(rows, plan, found, times=1.5).tolist() == [
-        True,
-        True,
-        True,
-        True,
-        False,
-    ]
+        True, True, True, True, False,
+    ]  # fmt: skip
 
 
 def test_results_of_moments_by_hand() -> None:

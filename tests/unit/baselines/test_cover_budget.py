@@ -25,13 +25,9 @@ def draft(
     n_features: int = 100,
 ) -> CoverBudget:
     return draft_budget(
-        epsilon,
-        delta,
-        radius=radius,
-        n_clusters=n_clusters,
-        n_features=n_features,
+        epsilon, delta, radius=radius, n_clusters=n_clusters, n_features=n_features,
         n_levels=7,
-    )
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 0.5, 1.0, 4.0, 10.0])

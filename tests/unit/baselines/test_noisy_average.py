@@ -98,14 +98,10 @@ def test_noise_enters_sums_and_counts() -> None:
 
 def test_a_cluster_lost_in_noise_keeps_its_centroid() -> None:
     found = noisy_averages(
-        np.array([[0.5], [0.5], [0.5], [1.0]]),
-        np.array([0, 0, 0, 1], dtype=np.int32),
-        previous=np.array([[-0.25], [-0.75]]),
-        n_clusters=2,
-        sum_std=0.5,
-        count_std=0.5,
+        np.array([[0.5], [0.5], [0.5], [1.0]]), np.array([0, 0, 0, 1], dtype=np.int32),
+        previous=np.array([[-0.25], [-0.75]]), n_clusters=2, sum_std=0.5, count_std=0.5,
         source=PlannedNoise(),
-    )
+    )  # fmt: skip
     # A count of 1 is not more than two standard deviations of the noise.
     assert found.centroids.tolist() == [[0.5], [-0.75]]
 

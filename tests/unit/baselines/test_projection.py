@@ -124,10 +124,6 @@ def test_few_features_are_not_projected() -> None:
 
 def test_the_number_of_dimensions_is_half_the_logarithm() -> None:
     assert [default_components(n, 100) for n in (1, 8, 150, 60_000, 10**9)] == [
-        1,
-        1,
-        3,
-        6,
-        8,
-    ]
+        1, 1, 3, 6, 8,
+    ]  # fmt: skip
     assert default_components(60_000, 3) == 3

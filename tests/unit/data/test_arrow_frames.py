@@ -86,13 +86,9 @@ def test_a_schema_reads_every_frame_alike(make: Maker, tmp_path: Path) -> None:
     fits = []
     for table in (FRAME, make(FRAME)):
         model = flat_estimator(
-            2,
-            bounds=SCHEMA,
-            engine="direct",
-            noise="seeded",
-            random_state=1,
+            2, bounds=SCHEMA, engine="direct", noise="seeded", random_state=1,
             max_iter=2,
-        )
+        )  # fmt: skip
         fits.append(model.fit([table, FRAME]))
     np.testing.assert_array_equal(fits[0].cluster_centers_, fits[1].cluster_centers_)
     np.testing.assert_array_equal(fits[1].predict(make(FRAME)), fits[0].predict(FRAME))
@@ -128,13 +124,9 @@ def test_columns_are_matched_by_name_without_a_schema(make: Maker) -> None:
 
     def centers(*tables: Any) -> Any:
         model = flat_estimator(
-            2,
-            bounds=(0, 500),
-            engine="direct",
-            noise="seeded",
-            random_state=1,
+            2, bounds=(0, 500), engine="direct", noise="seeded", random_state=1,
             max_iter=2,
-        )
+        )  # fmt: skip
         return model.fit(list(tables)).cluster_centers_
 
     expected = centers(numbers, numbers)

@@ -70,13 +70,9 @@ def read_everywhere(schema: Schema, cells: list[Any], source: str, folder: Path)
 def test_a_logarithm_is_of_the_cell_and_bounds_and_is_clipped_in_units() -> None:
     lactate = {"kind": "number", "bounds": [0.5, 32], "transform": "log"}
     expected = [
-        [math.log(4)],
+        [math.log(4)], [math.log(0.5)], [math.log(0.5)], [math.log(32)], [math.nan],
         [math.log(0.5)],
-        [math.log(0.5)],
-        [math.log(32)],
-        [math.nan],
-        [math.log(0.5)],
-    ]
+    ]  # fmt: skip
     np.testing.assert_allclose(
         points_of(lactate, [4, 0.5, -3, 1e9, "x", 0]), expected, rtol=1e-15
     )
@@ -91,14 +87,10 @@ def test_a_logarithm_is_of_the_cell_and_bounds_and_is_clipped_in_units() -> None
 def test_doubling_is_as_far_wherever_a_logarithm_is() -> None:
     schema = Schema(
         columns={
-            "x": {
-                "kind": "number",
-                "bounds": [1, 64],
-                "transform": "log",
-                "weight": 0.5,
-            }
+            "x": {"kind": "number", "bounds": [1, 64], "transform": "log",
+                  "weight": 0.5},
         }
-    )
+    )  # fmt: skip
     apart = distances(schema, {"x": [1, 2, 16, 32, 64]})
     assert apart[0, 1] == pytest.approx(apart[2, 3])
     assert apart[0, 4] == pytest.approx(6 * apart[0, 1])
@@ -376,11 +368,8 @@ def test_cells_outside_the_bounds_are_clipped_or_missing() -> None:
         "transform": "log",
     }
     assert np.isnan(points_of(logarithm, [0, -1, 1, 9])).ravel().tolist() == [
-        True,
-        True,
-        False,
-        False,
-    ]
+        True, True, False, False,
+    ]  # fmt: skip
 
 
 def test_their_owner_sees_how_many_cells_lie_outside_whatever_becomes_of_them() -> None:

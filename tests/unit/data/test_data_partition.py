@@ -262,13 +262,9 @@ def test_one_client_per_value(values: list[Any]) -> None:
 def test_one_client_per_value_names_both_numbers(n_parts: int) -> None:
     with pytest.raises(DataError) as caught:
         partition_indices(
-            4,
-            n_parts,
-            0,
-            seed=0,
-            kind="one_client_per_value",
+            4, n_parts, 0, seed=0, kind="one_client_per_value",
             column_values=["a", "b", "c", "a"],
-        )
+        )  # fmt: skip
     assert (
         str(caught.value)
         == f"column_values has 3 distinct values, but there are {n_parts} parts and"

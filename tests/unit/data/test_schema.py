@@ -405,12 +405,9 @@ def test_a_draft_has_names_and_kinds_and_cannot_be_used_as_it_is(
     drafted = table.with_suffix(".toml")
     said = tomllib.loads(drafted.read_text())["columns"]
     kinds = {
-        "delay": "number",
-        "origin": "category",
-        "late": "flag",
-        "when": "date",
+        "delay": "number", "origin": "category", "late": "flag", "when": "date",
         "month": "number",
-    }
+    }  # fmt: skip
     assert {name: column.pop("kind") for name, column in said.items()} == kinds | {
         "carrier": "category"
     }
@@ -575,11 +572,8 @@ def test_a_code_that_begins_with_zero_is_no_number() -> None:
     assert stated_as_numbers.encode(
         {"month": ["01", "1", "2.0", 2, "x"]}
     ).points.argmax(axis=1).tolist() == [
-        0,
-        0,
-        1,
-        1,
-    ]
+        0, 0, 1, 1,
+    ]  # fmt: skip
 
 
 IDS = {"shop": {"kind": "category", "values": ["1234567890123456", "7"]}}

@@ -107,13 +107,9 @@ def test_nodes_are_told_of_the_end_of_a_run_that_they_take_part_in(
 def test_what_a_step_moved_is_among_its_metrics() -> None:
     step = Step(1, 2, 3, "lloyd", 4, 0.5, (("counts", 2.0),), 0.25, 0.0)
     assert dict(step_metrics(step)) == {
-        "epsilon": 0.5,
-        "n-clients": 4,
-        "attempt": 3,
-        "noise-counts": 2.0,
-        "radius": 0.25,
-        "movement": 0.0,
-    }
+        "epsilon": 0.5, "n-clients": 4, "attempt": 3, "noise-counts": 2.0,
+        "radius": 0.25, "movement": 0.0,
+    }  # fmt: skip
 
 
 def test_simulated_clients_refusals_are_said_before_anybody_is_asked() -> None:

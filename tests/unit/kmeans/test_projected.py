@@ -177,11 +177,8 @@ def test_labels_by_hand() -> None:
     # Only the first coordinate counts; 0.5 is as far from 0 as from 1 and goes to the
     # first centre.
     assert nearest_projected(points, first, np.array([[0.0], [1.0]])).tolist() == [
-        0,
-        1,
-        0,
-        0,
-    ]
+        0, 1, 0, 0,
+    ]  # fmt: skip
     assert nearest_projected(
         points, np.eye(2), np.array([[0.0, 1.0], [1.0, -0.5]])
     ).tolist() == [0, 1, 1, 0]

@@ -71,11 +71,8 @@ def test_proxies_of_separate_heaps_are_their_means() -> None:
 def test_as_many_proxies_as_samples_are_the_samples() -> None:
     samples = np.array([[0.5], [-0.25], [0.75], [0.0]])
     assert sorted(tessellation(samples, 4, generator()).ravel().tolist()) == [
-        -0.25,
-        0.0,
-        0.5,
-        0.75,
-    ]
+        -0.25, 0.0, 0.5, 0.75,
+    ]  # fmt: skip
 
 
 def test_too_few_samples_are_refused() -> None:
@@ -201,13 +198,9 @@ def test_box_samples_stay_in_the_box_and_cover_it_if_asked(
     cover: float | None, corner: float
 ) -> None:
     found = box_samples(
-        np.full(2, corner),
-        np.array([0.01, 0.01]),
-        np.eye(2),
-        16,
-        generator(),
+        np.full(2, corner), np.array([0.01, 0.01]), np.eye(2), 16, generator(),
         cover=cover,
-    )
+    )  # fmt: skip
     assert found.shape == (2000, 2)
     assert np.abs(found).max() == 1.0
     assert bool((found * corner < 0.0).any(axis=1).mean() > 0.2) is (cover is not None)
@@ -221,16 +214,12 @@ def test_where_proxies_are_few_samples_leave_the_ellipsoid_in_some_columns() -> 
         found = np.concatenate(
             [
                 box_samples(
-                    np.zeros(d),
-                    np.full(d, 1e-6),
-                    np.eye(d),
-                    proxies,
-                    generator(seed),
+                    np.zeros(d), np.full(d, 1e-6), np.eye(d), proxies, generator(seed),
                     cover=1.0,
                 )
                 for seed in range(20)
             ]
-        )
+        )  # fmt: skip
         left = np.abs(found) > 0.002
         numbers = np.bincount(left.sum(axis=1), minlength=d + 1) / (0.3 * len(found))
         expected = [0.5, 0.25, 0.125] if proxies < 4**d else [0.0] * 3

@@ -74,13 +74,9 @@ def test_no_residual_is_longer_than_one_whatever_the_radius_is(
 ) -> None:
     generator = np.random.default_rng(d)
     rows = [
-        np.ones(d),
-        -2.0 * np.ones(d),
-        np.zeros(d),
-        np.full(d, STEP),
-        np.eye(d)[0],
+        np.ones(d), -2.0 * np.ones(d), np.zeros(d), np.full(d, STEP), np.eye(d)[0],
         np.full(d, 1e200),
-    ]
+    ]  # fmt: skip
     direction = generator.normal(size=d)
     if 0.0 < radius < 10.0:
         rows += [
@@ -136,12 +132,9 @@ def test_sums_counts_and_squares_by_hand() -> None:
     )
     # In radii of their own: (0.5, 0), (0.25, 0), (0, 1); (0, 4) -> (0, 1).
     found = residual_sums(
-        points,
-        labels_of(0, 0, 0, 1),
-        centers,
-        radius=np.array([1.0, 0.25, 0.5]),
+        points, labels_of(0, 0, 0, 1), centers, radius=np.array([1.0, 0.25, 0.5]),
         n_rows=4,
-    )
+    )  # fmt: skip
     assert found.sums == pytest.approx(
         np.array([[0.75, 1.0], [0.0, 1.0], [0.0, 0.0], [0.0, 0.0]]), abs=4 * STEP
     )

@@ -104,13 +104,9 @@ def test_pulled_residuals_and_their_excess_are_the_residuals() -> None:
 def test_no_centers_are_refused() -> None:
     with pytest.raises(DataError, match="there are 0 centers"):
         excess_sums(
-            np.zeros((1, 2)),
-            np.zeros(1, dtype=np.int32),
-            np.zeros((0, 2)),
-            np.zeros(0),
-            np.ones((0, 2)),
-            3,
-        )
+            np.zeros((1, 2)), np.zeros(1, dtype=np.int32), np.zeros((0, 2)),
+            np.zeros(0), np.ones((0, 2)), 3,
+        )  # fmt: skip
 
 
 LENGTHS = shell_lengths(np.full(3, 0.25), 5, 2.0)

@@ -41,13 +41,9 @@ def request_of(
         if name in changes
     }
     return PlanningRequest(
-        n,
-        d,
-        clients,
-        {"n_clusters": 2, "bounds": (0.0, 10.0)} | changes,
-        seeds=2,
+        n, d, clients, {"n_clusters": 2, "bounds": (0.0, 10.0)} | changes, seeds=2,
         **named,
-    )
+    )  # fmt: skip
 
 
 def block(
@@ -59,13 +55,9 @@ def block(
 ) -> Block:
     norm = Norm.L1 if noise is NoiseShape.LAPLACE else Norm.L2
     return Block(
-        name,
-        shape,
-        Sensitivity(norm, bound, PrivacyUnit.RECORD),
-        noise,
-        multiplier,
+        name, shape, Sensitivity(norm, bound, PrivacyUnit.RECORD), noise, multiplier,
         1.0,
-    )
+    )  # fmt: skip
 
 
 def plan_with(sums: str, noise: NoiseShape, trust: str = "oblivious") -> Plan:
@@ -404,20 +396,14 @@ def test_what_is_declared_for_a_candidate() -> None:
     few = request_of(29, clients=30, unit="client", algorithms=("sphere_packing",))
     assert few.config("sphere_packing").settings.examples_per_client == 1
     stated = request_of(
-        901,
-        clients=30,
-        unit="client",
-        examples_per_client=7,
+        901, clients=30, unit="client", examples_per_client=7,
         algorithms=("sphere_packing",),
-    )
+    )  # fmt: skip
     assert stated.config("sphere_packing").settings.examples_per_client == 7
     drafted = request_of(900, private_count=True).draft("glloyd")
     assert (drafted.n_examples, drafted.run_id, drafted.n_clients, drafted.seed) == (
-        900,
-        1,
-        3,
-        0,
-    )
+        900, 1, 3, 0,
+    )  # fmt: skip
     assert request_of(900).draft("glloyd", seed=5, max_iter=2).seed == 5
     box = (
         request_of(900, bounds="private", bounds_domain=(-5.0, 5.0)).draft("glloyd").box

@@ -60,13 +60,9 @@ def block_of(
 ) -> Block:
     norm = Norm.L2 if noise is NoiseShape.GAUSSIAN else Norm.L1
     return Block(
-        "count",
-        shape,
-        Sensitivity(norm, bound, PrivacyUnit.RECORD),
-        noise,
-        multiplier,
+        "count", shape, Sensitivity(norm, bound, PrivacyUnit.RECORD), noise, multiplier,
         1.0,
-    )
+    )  # fmt: skip
 
 
 # -- naive samplers --------------------------------------------------------------------

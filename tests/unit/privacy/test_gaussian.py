@@ -90,12 +90,9 @@ def test_delta_agrees_with_quadrature_of_the_hockey_stick(
         epsilon / mu + mu / 2
     )  # the likelihood ratio of N(mu, 1) to N(0, 1) is exp(epsilon) there
     value, _ = quad(
-        lambda z: norm.pdf(z, mu) - math.exp(epsilon) * norm.pdf(z),
-        crossing,
-        crossing + 40,
-        epsabs=1e-14,
-        limit=200,
-    )
+        lambda z: norm.pdf(z, mu) - math.exp(epsilon) * norm.pdf(z), crossing,
+        crossing + 40, epsabs=1e-14, limit=200,
+    )  # fmt: skip
     assert gaussian_delta(epsilon, mu) == pytest.approx(value, rel=1e-8)
 
 

@@ -196,21 +196,15 @@ def test_a_later_release_costs_no_more_than_the_first_said_but_for_last_digits(
         # A second part has exp of what was spent before it; where the own part comes
         # first, the other one does.
         ((("7/1", 0.5, 1e-6), ("7/2", 0.25, 1e-5)), "", 1e-6 + 1e-5 * math.exp(0.5)),
-        (
-            (("7/1", 0.5, 1e-6), ("7/2", 0.25, 1e-5), ("7/3", 9.0, 1e-6)),
-            "",
-            1e-6 + 1e-5 * math.exp(0.5) + 1e-6 * math.exp(0.75),
-        ),
+        ((("7/1", 0.5, 1e-6), ("7/2", 0.25, 1e-5), ("7/3", 9.0, 1e-6)), "",
+         1e-6 + 1e-5 * math.exp(0.5) + 1e-6 * math.exp(0.75)),
         ((("7/1", 0.5, 1e-6), ("8/1", 3.0, 1e-6)), "7", 1e-6 * math.exp(0.5) + 1e-6),
         ((("7/1", 20.0, 1e-6), ("7/2", 1.0, 1e-6)), "", 1e-6 + 1.0),
-        (
-            (("7/1", 1e4, 1e-300), ("7/2", 1.0, 1e-306)),
-            "",
-            1e-300 + 1e-306 * math.exp(700.0),
-        ),
+        ((("7/1", 1e4, 1e-300), ("7/2", 1.0, 1e-306)), "",
+         1e-300 + 1e-306 * math.exp(700.0)),
         ((("7/1", math.inf, 0.0), ("7/2", 1.0, 0.5)), "", 1.0),
     ],
-)
+)  # fmt: skip
 def test_deltas_of_the_parts_of_one_run_grow_with_what_was_spent_before(
     runs: Any, own: str, total: float
 ) -> None:
@@ -222,11 +216,8 @@ def test_deltas_of_the_parts_of_one_run_grow_with_what_was_spent_before(
 
 def test_what_is_only_noted_is_no_release() -> None:
     assert [entry(attempt=n).is_release for n in (0, 10**6 - 1, 10**6, 2 * 10**6)] == [
-        True,
-        True,
-        False,
-        False,
-    ]
+        True, True, False, False,
+    ]  # fmt: skip
 
 
 def test_the_last_run_of_a_data_set_is_unfinished_until_its_result_has_come(
@@ -250,13 +241,10 @@ def test_the_last_run_of_a_data_set_is_unfinished_until_its_result_has_come(
 @pytest.mark.parametrize(
     "change",
     [
-        {"round_index": -9},
-        {"delta": 0.0},
-        {"delta": 1.0},
-        {"epsilon": 0},
+        {"round_index": -9}, {"delta": 0.0}, {"delta": 1.0}, {"epsilon": 0},
         {"attempt": 0},
     ],
-)
+)  # fmt: skip
 def test_an_entry_may_have_the_ends_of_its_ranges(change: dict[str, Any]) -> None:
     (name, value), kept = next(iter(change.items())), entry(**change)
     assert getattr(kept, name) == value
@@ -708,12 +696,8 @@ def test_charge_syncs_the_line_then_its_head_and_at_creation_the_folder(
     first, head, folder = str(path), str(head_of(path)), str(path.parent)
     beginning = [(first, 0, 0), (head, 0, 1), (folder, 0, 1)]
     assert synced == [
-        *beginning,
-        (first, 1, 1),
-        (head, 1, 2),
-        (first, 2, 2),
-        (head, 2, 3),
-    ]
+        *beginning, (first, 1, 1), (head, 1, 2), (first, 2, 2), (head, 2, 3),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("written", [0, 10])
@@ -941,13 +925,9 @@ def test_verify_tells_sound_from_damaged(
 
 def test_verify_as_a_command_exits_1_on_a_missing_ledger(tmp_path: Path) -> None:
     command = [
-        sys.executable,
-        "-m",
-        "flwr_dpkmeans",
-        "ledger",
-        "verify",
+        sys.executable, "-m", "flwr_dpkmeans", "ledger", "verify",
         str(tmp_path / "none"),
-    ]
+    ]  # fmt: skip
     outcome = subprocess.run(
         command,
         capture_output=True,

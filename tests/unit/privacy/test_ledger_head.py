@@ -64,13 +64,10 @@ def require_stopped(path: Path, sentence: str) -> None:
     before = files_of(path)
     ledger = FileLedger(path)
     uses: tuple[Callable[[], object], ...] = (
-        lambda: ledger.past("ward-7", "record"),
-        lambda: ledger.attempts("run-1-0"),
-        lambda: ledger.attempts("run-1-0"),
-        ledger.entries,
-        ledger.require_usable,
+        lambda: ledger.past("ward-7", "record"), lambda: ledger.attempts("run-1-0"),
+        lambda: ledger.attempts("run-1-0"), ledger.entries, ledger.require_usable,
         lambda: ledger.charge(entry("run-9")),
-    )
+    )  # fmt: skip
     for use in uses * 2:
         with pytest.raises(BudgetError, match=sentence) as caught:
             use()

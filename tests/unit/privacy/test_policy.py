@@ -35,13 +35,9 @@ PLAN = PlanValues(
     bounds_lower=(0.0, -1.0), bounds_upper=(1.0, 1.0),
 )  # fmt: skip
 BASELINE = replace(
-    PLAN,
-    algorithm="lloyd",
-    epsilon=math.inf,
-    epsilon_worst_case=math.inf,
-    delta=0.0,
+    PLAN, algorithm="lloyd", epsilon=math.inf, epsilon_worst_case=math.inf, delta=0.0,
     noise="seeded",
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("plan", [PLAN, BASELINE])
@@ -312,14 +308,10 @@ def test_from_toml_reads_both_spellings(tmp_path: Path) -> None:
         " true\nallowed-bounds = [[0, 1], [-1.5, 2]]\n"
     )
     assert ClientPolicy.from_toml(path) == ClientPolicy(
-        max_epsilon_per_run=2.0,
-        max_epsilon_total=math.inf,
-        max_delta=1e-6,
-        min_cohort=4,
-        allowed_trust=("secure-aggregation",),
-        require_secure_noise=True,
+        max_epsilon_per_run=2.0, max_epsilon_total=math.inf, max_delta=1e-6,
+        min_cohort=4, allowed_trust=("secure-aggregation",), require_secure_noise=True,
         allowed_bounds=((0.0, 1.0), (-1.5, 2.0)),
-    )
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -363,13 +355,8 @@ def test_pinned_peers_are_a_table_or_a_list(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("peers", "sentence"),
     [
-        (
-            [],
-            (
-                "pinned_peers is [], but it must be a table of names and keys or a list"
-                " of keys, of at least one party"
-            ),
-        ),
+        ([], "pinned_peers is [], but it must be a table of names and keys or a list"
+         " of keys, of at least one party"),
         ({}, "pinned_peers is {}, but it must be"),
         (KEY_A, "but it must be a table of names and keys or a list of keys"),
         (7, "pinned_peers is 7, but it must be"),
@@ -387,7 +374,7 @@ def test_pinned_peers_are_a_table_or_a_list(tmp_path: Path) -> None:
         ({"a": KEY_A, "b": KEY_A}, "twice, but each party has one of its own"),
         ([("a", KEY_A), ("a", KEY_B)], "pinned_peers has the name 'a' twice"),
     ],
-)
+)  # fmt: skip
 def test_malformed_pinned_peers_are_named(peers: Any, sentence: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         ClientPolicy.from_mapping({"pinned-peers": peers})
@@ -563,11 +550,8 @@ def test_a_node_takes_part_once_its_policy_states_what_it_must(
     else:
         policy.check(asked(PLAN))
     assert {
-        "max_epsilon_per_run",
-        "max_epsilon_total",
-        "max_delta",
-        "min_cohort",
-    } < set(REQUIRED)
+        "max_epsilon_per_run", "max_epsilon_total", "max_delta", "min_cohort",
+    } < set(REQUIRED)  # fmt: skip
 
 
 def test_what_is_refused_whatever_it_costs_is_said_first() -> None:

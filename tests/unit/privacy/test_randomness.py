@@ -233,11 +233,8 @@ def test_nobody_imports_a_generator_past_these_lists() -> None:
             elif isinstance(node, ast.ImportFrom):
                 names = {alias.name for alias in node.names}
                 assert node.module not in (
-                    "random",
-                    "numpy.random",
-                    "secrets",
-                    "uuid",
-                ), path
+                    "random", "numpy.random", "secrets", "uuid",
+                ), path  # fmt: skip
                 assert not (node.module == "numpy" and "random" in names), path
                 assert not (node.module == "os" and "urandom" in names), path
     assert not [
@@ -264,13 +261,9 @@ def test_the_secure_sources_draw_by_opendp_or_by_what_is_proved_to_be_exact() ->
     integers = {"np.int64", "np.zeros", "np.array"}
     assert numeric_names(NoiseSource, OpenDPNoise, SecureNoise) == integers
     exact = {
-        "np.uint32",
-        "np.frombuffer",
-        "np.searchsorted",
-        "np.flatnonzero",
-        "np.where",
+        "np.uint32", "np.frombuffer", "np.searchsorted", "np.flatnonzero", "np.where",
         "np.min_scalar_type",
-    }
+    }  # fmt: skip
     doubles = {"np.square", "np.minimum", "np.ones_like", "math.ceil"}
     assert (
         numeric_names(
@@ -309,12 +302,9 @@ def test_no_seed_has_a_way_into_the_secure_source() -> None:
 
 def plan_of(rate: float = 0.5) -> Plan:
     config = parse_config(
-        n_clusters=2,
-        bounds=((-1.0,), (1.0,)),
-        unit="client",
-        random_state=5,
+        n_clusters=2, bounds=((-1.0,), (1.0,)), unit="client", random_state=5,
         client_sampling_rate=rate,
-    )
+    )  # fmt: skip
     rounds = tuple(PlannedRound("lloyd", "oblivious", ()) for _ in range(128))
     return Plan(1, config, 3, 0, 5, 1e-6, 100, 1, (), rounds)
 
@@ -376,12 +366,9 @@ COMMON: dict[str, Any] = {
     "max_iter": 1,
 }
 CLIENTS: dict[str, Any] = {
-    "algorithm": "feddp_kmeans",
-    "n_init": 1,
-    "server_data": SERVER,
-    "unit": "client",
+    "algorithm": "feddp_kmeans", "n_init": 1, "server_data": SERVER, "unit": "client",
     "delta": 0.01,
-}
+}  # fmt: skip
 RUNS: dict[str, dict[str, Any]] = {
     "oblivious, start by packing": {"algorithm": "fastlloyd", "trust": "oblivious"},
     "Laplace": {"algorithm": "sulloyd", "trust": "central"},

@@ -631,11 +631,8 @@ def test_no_stream_is_used_for_two_vectors(monkeypatch: pytest.MonkeyPatch) -> N
             same = other[1:] == (round_index, attempt)
             expected = len(used) if other[0] == node and same else int(same)
             assert len(shared) == len(shared_words) == expected, (
-                node,
-                round_index,
-                attempt,
-                other,
-            )
+                node, round_index, attempt, other,
+            )  # fmt: skip
 
 
 def test_group_keys_are_fresh_in_every_attempt() -> None:

@@ -48,13 +48,10 @@ def exceeding(n_others: int, marked: int, drawn: int, number: int) -> Fraction:
 @pytest.mark.parametrize(
     ("n_clients", "marked", "degree", "odds"),
     [
-        (20, 5, 6, 10),
-        (40, 13, 12, 1 << 12),
-        (60, 9, 20, 1 << 30),
-        (50, 0, 8, 9),
+        (20, 5, 6, 10), (40, 13, 12, 1 << 12), (60, 9, 20, 1 << 30), (50, 0, 8, 9),
         (12, 11, 11, 5),
     ],
-)
+)  # fmt: skip
 def test_quantiles_are_the_least_that_do(
     n_clients: int, marked: int, degree: int, odds: int
 ) -> None:

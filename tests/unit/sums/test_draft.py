@@ -34,11 +34,8 @@ def plan_of(
     **values: Any,
 ) -> Plan:
     settings = {
-        "algorithm": "glloyd",
-        "n_clusters": 2,
-        "bounds": BOX,
-        "n_examples": 1000,
-    }
+        "algorithm": "glloyd", "n_clusters": 2, "bounds": BOX, "n_examples": 1000,
+    }  # fmt: skip
     settings |= {"max_iter": 2} if values.get("algorithm") != "feddp_kmeans" else {}
     config = parse_config(**(settings | values))
     return draft_plan(

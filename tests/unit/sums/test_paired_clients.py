@@ -77,13 +77,9 @@ def test_the_second_of_two_looks_up_the_key_that_it_would_agree_on(
 def test_few_masks_wait_for_their_other_end() -> None:
     """Clients are asked along their circle, so that no table grows."""
     config = parse_config(
-        n_clusters=2,
-        bounds=((-1.0,), (1.0,)),
-        n_examples=500,
-        algorithm="fastlloyd",
-        trust="central",
-        max_silent=4,
-    )
+        n_clusters=2, bounds=((-1.0,), (1.0,)), n_examples=500, algorithm="fastlloyd",
+        trust="central", max_silent=4,
+    )  # fmt: skip
     waiting: list[int] = []
 
     class Noted(LocalRun):

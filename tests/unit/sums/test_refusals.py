@@ -79,11 +79,8 @@ def test_signatures_are_asked_for_only_after_survivors_were_told_of() -> None:
 
 def test_a_table_of_clusters_and_classes_has_at_most_100_000_cells() -> None:
     given = {
-        "bounds": BOX,
-        "n_examples": 10**6,
-        "evaluation": "private",
-        "n_classes": 1000,
-    }
+        "bounds": BOX, "n_examples": 10**6, "evaluation": "private", "n_classes": 1000,
+    }  # fmt: skip
     assert parse_config(n_clusters=100, **given).settings.n_classes == 1000
     with pytest.raises(
         ConfigurationError,
@@ -148,21 +145,13 @@ def test_the_largest_change_of_all_tables_is_told(
 ) -> None:
     """Of a count that may move by 40: by one where a row comes along."""
     counted = Block(
-        "rows",
-        (1,),
-        Sensitivity(Norm.L2, 40.0, unit, "so"),
-        NoiseShape.GAUSSIAN,
-        9.0,
+        "rows", (1,), Sensitivity(Norm.L2, 40.0, unit, "so"), NoiseShape.GAUSSIAN, 9.0,
         40.0,
-    )
+    )  # fmt: skip
     still = Block(
-        "still",
-        (1,),
-        Sensitivity(Norm.L2, 1.0, unit, "so"),
-        NoiseShape.GAUSSIAN,
-        9.0,
+        "still", (1,), Sensitivity(Norm.L2, 1.0, unit, "so"), NoiseShape.GAUSSIAN, 9.0,
         1.0,
-    )
+    )  # fmt: skip
     most = 40.0 if unit is PrivacyUnit.CLIENT else math.inf
     statistic = lambda rows: [  # noqa: E731
         np.array([min(float(len(rows)), most)]),
@@ -204,12 +193,9 @@ def test_what_is_not_as_it_was_declared_is_refused(
 
 def final_plan(**values: Any) -> Plan:
     config = parse_config(
-        n_clusters=2,
-        bounds=((-1.0,), (1.0,)),
-        algorithm="glloyd",
-        n_examples=1_000,
+        n_clusters=2, bounds=((-1.0,), (1.0,)), algorithm="glloyd", n_examples=1_000,
         **values,
-    )
+    )  # fmt: skip
     return draft.draft_plan(config, run_id=1, n_clients=3, seed=0, n_features=2)
 
 
@@ -234,12 +220,9 @@ def test_where_the_numbers_of_a_plan_end(
 
 def test_delta_of_clients_is_below_one_over_their_number() -> None:
     config = parse_config(
-        n_clusters=2,
-        bounds=((-1.0,), (1.0,)),
-        algorithm="sphere_packing",
-        unit="client",
-        trust="central",
-    )
+        n_clusters=2, bounds=((-1.0,), (1.0,)), algorithm="sphere_packing",
+        unit="client", trust="central",
+    )  # fmt: skip
     plan = draft.draft_plan(config, run_id=1, n_clients=8, seed=0, n_features=2)
     sound.check_plan(replace(plan, delta=0.124))
     with pytest.raises(
@@ -302,13 +285,9 @@ def test_noise_that_no_source_draws_is_refused_before_anybody_is_charged(
     plan, drawn = final_plan(), 0
     for power in np.arange(36.0, 48.0, 0.125):
         block = Block(
-            "counts",
-            (2,),
-            Sensitivity(norm, 1.0, PrivacyUnit.RECORD, "so"),
-            noise,
-            2.0**power,
-            0.0,
-        )
+            "counts", (2,), Sensitivity(norm, 1.0, PrivacyUnit.RECORD, "so"), noise,
+            2.0**power, 0.0,
+        )  # fmt: skip
         try:
             sound.check_round(plan, PlannedRound("r", "oblivious", (block,)))
         except PlanError:

@@ -68,14 +68,10 @@ def test_a_share_and_all_of_them_together() -> None:
 @pytest.mark.parametrize(
     ("least", "n_clients", "max_silent", "smallest"),
     [
-        (2, 10, 0, 9),
-        (2, 10, 1, 9),
-        (2, 10, 2, 8),
-        (8, 10, 2, 8),
-        (9, 10, 2, 9),
+        (2, 10, 0, 9), (2, 10, 1, 9), (2, 10, 2, 8), (8, 10, 2, 8), (9, 10, 2, 9),
         (2, 3, 2, 2),
     ],
-)
+)  # fmt: skip
 def test_no_share_that_is_counted_on_may_be_missing(
     least: int, n_clients: int, max_silent: int, smallest: int
 ) -> None:

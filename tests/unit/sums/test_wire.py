@@ -127,13 +127,10 @@ def test_versions_are_numbers_up_to_a_million_and_a_release_without_words(
 @pytest.mark.parametrize(
     ("code", "read"),
     [
-        ("x" * 100, "x" * 100),
-        ("x" * 101, "unknown"),
-        ("a b", "unknown"),
-        ("", "unknown"),
-        ("ä", "unknown"),
+        ("x" * 100, "x" * 100), ("x" * 101, "unknown"), ("a b", "unknown"),
+        ("", "unknown"), ("ä", "unknown"),
     ],
-)
+)  # fmt: skip
 def test_a_failure_has_a_code_and_a_bounded_sentence(code: str, read: str) -> None:
     failure = packet(status="refused", code=code, sentence="x" * 2000).failure
     assert failure is not None
