@@ -67,13 +67,9 @@ class Dead:
     """Nodes that are silent from one phase (and round) on."""
 
     def __init__(
-        self,
-        nodes: Sequence[int],
-        stage: str,
-        round_index: int = -1,
-        *,
+        self, nodes: Sequence[int], stage: str, round_index: int = -1, *,
         answers_lost: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._nodes, self._when, self._answers_lost = (
             tuple(nodes),
             (stage, round_index),

@@ -388,12 +388,9 @@ OF_THE_RUN = [
 
 
 def answers_of_an_app(
-    monkeypatch: pytest.MonkeyPatch,
-    folder: Path,
-    run_config: dict[str, Any],
-    own: dict[str, Any],
-    plan: str,
-) -> list[tuple[bytes, str]]:
+    monkeypatch: pytest.MonkeyPatch, folder: Path, run_config: dict[str, Any],
+    own: dict[str, Any], plan: str,
+) -> list[tuple[bytes, str]]:  # fmt: skip
     """The key phase with the ready-made app of two deployed nodes."""
     replace_entropy(monkeypatch, counting_bytes())
     paths = [

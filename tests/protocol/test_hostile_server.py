@@ -103,13 +103,9 @@ class Hostile:
         return self.run.take_finish(self.exchange(self.run.finish_messages()))
 
     def require_refused(
-        self,
-        content: RecordDict,
-        word: str,
-        *,
-        node: int = VICTIM,
+        self, content: RecordDict, word: str, *, node: int = VICTIM,
         message_type: str = "train",
-    ) -> tuple[Status, str, str]:
+    ) -> tuple[Status, str, str]:  # fmt: skip
         """Send one message."""
         grid, ledger = self.federation.grid, self.federation.ledgers[node]
         before, charged = contents_of(grid.contexts[node].state), ledger.entries()

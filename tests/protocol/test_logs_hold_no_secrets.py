@@ -293,14 +293,9 @@ def grid_parts_of_full_precision(seed: int) -> list[NDArray[np.float64]]:
 
 
 def run(
-    watch: Watch,
-    trust: str,
-    *,
-    talkative: bool = True,
-    drop: bool = True,
-    show_logs: Callable[[Context], None] | None = None,
-    **values: Any,
-) -> Federation:
+    watch: Watch, trust: str, *, talkative: bool = True, drop: bool = True,
+    show_logs: Callable[[Context], None] | None = None, **values: Any,
+) -> Federation:  # fmt: skip
     """A private count, a client that fails, one that is lost, an evaluation."""
     parts = rows()
     client = TalkativeClient(parts[VICTIM - FIRST_NODE_ID], 2, ValueError)

@@ -51,12 +51,9 @@ RUNS: list[dict[str, Any]] = [
 
 
 def answers(
-    monkeypatch: pytest.MonkeyPatch,
-    folder: Path,
-    own: dict[str, Any],
-    run: dict[str, Any],
-    lines: list[str],
-) -> list[bytes]:
+    monkeypatch: pytest.MonkeyPatch, folder: Path, own: dict[str, Any],
+    run: dict[str, Any], lines: list[str],
+) -> list[bytes]:  # fmt: skip
     """What the server gets of two nodes, the first of which has this file."""
     replace_entropy(monkeypatch, counting_bytes())
     nodes, policy = [], folder / "policy.toml"

@@ -362,13 +362,9 @@ def test_every_limit_has_a_case() -> None:
     ids=[f"{case[0]}-{i}" for i, case in enumerate(FLAT)],
 )
 def test_a_limit_stops_the_run_before_anything_leaves(
-    tmp_path: Path,
-    limit: str,
-    policy: str,
-    values: dict[str, Any],
-    sentence: str,
+    tmp_path: Path, limit: str, policy: str, values: dict[str, Any], sentence: str,
     n_examples: int | None,
-) -> None:
+) -> None:  # fmt: skip
     """The operator reads the sentence."""
     values = {"epsilon": 1.0, "n_examples": n_examples} | values
     points = POINTS if values.pop("server data", False) else None

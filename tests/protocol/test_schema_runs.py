@@ -63,12 +63,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(
-    folder: Path,
-    own: dict[str, Any] | None = None,
-    changed: Any = None,
-    names: Any = NAMES,
-    **more: Any,
-) -> np.ndarray:
+    folder: Path, own: dict[str, Any] | None = None, changed: Any = None,
+    names: Any = NAMES, **more: Any,
+) -> np.ndarray:  # fmt: skip
     """Cluster as a deployment does; the centroids of the first node's file."""
     nodes = []
     for index in range(2):

@@ -63,12 +63,9 @@ def planted(n_clients: int, scale: float) -> Any:
 
 
 def run(
-    monkeypatch: pytest.MonkeyPatch,
-    algorithm: str,
-    trust: str,
-    scale: float,
+    monkeypatch: pytest.MonkeyPatch, algorithm: str, trust: str, scale: float,
     **values: Any,
-) -> Federation:
+) -> Federation:  # fmt: skip
     plant_noise(monkeypatch, planted(len(SIZES), scale))
     federation = make_federation(grid_parts(SIZES))
     federation.start(

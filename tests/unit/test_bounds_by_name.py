@@ -25,14 +25,9 @@ TABLE = ("age", "income")
 
 
 def run(
-    folder: Path,
-    rows: list[str],
-    names: tuple[str, ...] = TABLE,
-    policy: ClientPolicy | None = None,
-    *,
-    writes: bool = False,
-    **options: Any,
-) -> tuple[KMeansResult, list[MemoryLedger], list[KMeansClient]]:
+    folder: Path, rows: list[str], names: tuple[str, ...] = TABLE,
+    policy: ClientPolicy | None = None, *, writes: bool = False, **options: Any,
+) -> tuple[KMeansResult, list[MemoryLedger], list[KMeansClient]]:  # fmt: skip
     """One run of two clients with these columns under a bounds file with these rows."""
     bounds = folder / "bounds.csv"
     bounds.write_text("\n".join(["feature,lower,upper", *rows]) + "\n")

@@ -97,13 +97,9 @@ def numbers(
 
 
 def run(
-    folder: Path,
-    parts: list[Any],
-    *,
-    run_id: int = 7,
-    policies: Any = None,
+    folder: Path, parts: list[Any], *, run_id: int = 7, policies: Any = None,
     **values: Any,
-) -> None:
+) -> None:  # fmt: skip
     """A run whose folder is looked at afterwards."""
     federation = make_federation(parts, run_id=run_id, policies=policies)
     strategy = PrivateKMeans.from_config(

@@ -196,19 +196,6 @@ def test_every_door_refuses_with_the_same_sentence(algorithm: str, option: str) 
     )
 
 
-def test_the_sentence_names_value_algorithm_and_owner() -> None:
-    text = (
-        "alpha is 0.6, but the algorithm is 'proxy_lloyd', which has no such option:"
-        " leave it out, or choose "
-    )
-    assert (
-        sentence_of(lambda: estimator("proxy_lloyd", alpha=0.6).fit(PARTS))
-        == f"{text}'fastlloyd'."
-    )
-    text = sentence_of(lambda: estimator("fastlloyd", noise_kind="paper").fit(PARTS))
-    assert text.startswith("noise_kind is 'paper', but the algorithm is 'fastlloyd'")
-
-
 def test_a_default_that_is_given_is_not_refused() -> None:
     given = {
         "alpha": 0.8, "schedule": "step", "margin": 1, "noise_kind": "gaussian",

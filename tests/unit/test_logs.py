@@ -205,12 +205,9 @@ def test_every_logger_of_the_package_is_placed(
 
 
 def record_of(
-    message: str,
-    *args: object,
-    level: int = logging.INFO,
-    node: int | None = None,
+    message: str, *args: object, level: int = logging.INFO, node: int | None = None,
     **extra: Any,
-) -> Any:
+) -> Any:  # fmt: skip
     with placed(Place(run=12, node=node)):
         now_at(2, 1)
         logger = logging.getLogger("flwr_dpkmeans.server")

@@ -46,13 +46,10 @@ BITS = 16
 
 
 def block(
-    name: str = "sums",
-    shape: tuple[int, ...] = (2, 3),
-    noise: NoiseShape = NoiseShape.GAUSSIAN,
-    multiplier: float = 2.0,
-    bound: float = 1.5,
-    norm: Norm | None = None,
-) -> Block:
+    name: str = "sums", shape: tuple[int, ...] = (2, 3),
+    noise: NoiseShape = NoiseShape.GAUSSIAN, multiplier: float = 2.0,
+    bound: float = 1.5, norm: Norm | None = None,
+) -> Block:  # fmt: skip
     fitting = norm or (Norm.L1 if noise is NoiseShape.LAPLACE else Norm.L2)
     return Block(
         name, shape, Sensitivity(fitting, bound, PrivacyUnit.RECORD), noise, multiplier,

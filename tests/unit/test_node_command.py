@@ -625,12 +625,8 @@ def test_a_connection_without_a_key_is_a_note_and_no_error() -> None:
     ],
 )
 def test_a_policy_that_leaves_everything_open_is_a_note(
-    anything: bool,
-    run: float,
-    total: float,
-    noted: bool,
-    tmp_path: Path,
-) -> None:
+    anything: bool, run: float, total: float, noted: bool, tmp_path: Path,
+) -> None:  # fmt: skip
     tmp_path.chmod(0o755)
     policy = tmp_path / "policy.toml"
     limits = {"max-epsilon-per-run": run, "max-epsilon-total": total}

@@ -408,12 +408,9 @@ def test_start_waits_for_the_others_and_the_superlink_and_says_for_what(
     ],
 )
 def test_the_part_that_runs_apps_waits_for_the_other_parties(
-    isolation: str,
-    apps: bool,
-    missing: str,
-    here: Path,
+    isolation: str, apps: bool, missing: str, here: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
+) -> None:  # fmt: skip
     def ask(options: NodeOptions) -> Answer:
         raise UnansweredError("the SuperLink in /")
 

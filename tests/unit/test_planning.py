@@ -61,13 +61,9 @@ def config(**values: Any) -> RunConfig:
 
 
 def plan_of(
-    width: int | None = 2,
-    *,
-    n_clients: int = 5,
-    counted: int | None = None,
-    box: Box | None = None,
-    **values: Any,
-) -> Plan:
+    width: int | None = 2, *, n_clients: int = 5, counted: int | None = None,
+    box: Box | None = None, **values: Any,
+) -> Plan:  # fmt: skip
     known = {"n_features": width, "n_examples": counted, "box": box}
     return draft_plan(config(**values), run_id=9, n_clients=n_clients, seed=7, **known)  # type: ignore[arg-type]
 

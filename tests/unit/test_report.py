@@ -187,19 +187,6 @@ def test_text_says_what_was_protected_from_whom_at_which_cost(name: str) -> None
         )
 
 
-def test_columns_stand_below_their_headings() -> None:
-    lines = REPORTS["fastlloyd"].details().splitlines()
-    (header,) = [line for line in lines if line.startswith("  releases")]
-    row = lines[-1]
-    for heading, value in (
-        ("round/attempt", "2/0"),
-        ("array", "counts"),
-        ("sensitivity", "l2 1"),
-        ("noise", "gaussian"),
-    ):
-        assert header.index(heading) == row.index(value)
-
-
 def test_long_names_of_arrays_leave_the_columns_where_they_are() -> None:
     lines = REPORTS["proxy_lloyd"].details().splitlines()
     (place,) = [

@@ -156,12 +156,9 @@ def test_a_new_folder_is_complete_and_its_owners_alone(
     ],
 )
 def test_a_folder_is_made_whole_or_not_at_all(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    changes: list[str],
-    sentence: str,
-) -> None:
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    changes: list[str], sentence: str,
+) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     (tmp_path / "app.fab").write_bytes(FAB)
     (tmp_path / "no-app").mkdir()
@@ -470,12 +467,9 @@ def no_program(*_: object, **__: object) -> None:
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_found_and_nothing_is_started(
-    office: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    item: str,
-    sentence: str,
-) -> None:
+    office: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    item: str, sentence: str,
+) -> None:  # fmt: skip
     replace_start(monkeypatch, no_program)
     options, certificates, invitation = (
         ServerOptions.load(office),
@@ -860,13 +854,9 @@ def typed(office: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     ],
 )  # fmt: skip
 def test_what_a_run_would_end_with_is_said_before_it_is_asked_for(
-    office: Path,
-    folder: Path,
-    typed: list[Any],
-    capsys: pytest.CaptureFixture[str],
-    changed: str,
-    sentence: str,
-) -> None:
+    office: Path, folder: Path, typed: list[Any], capsys: pytest.CaptureFixture[str],
+    changed: str, sentence: str,
+) -> None:  # fmt: skip
     config = f"n-clusters=3 bounds='0,1' {changed.format(folder=folder)}"
     assert main(["run", str(folder), "--server", str(office), "-c", config]) == 1
     assert re.search(sentence, capsys.readouterr().err)
@@ -945,12 +935,9 @@ def test_a_superlink_that_does_not_run_gets_no_run(
 
 
 def test_a_run_is_handed_what_the_server_knows_and_no_other_app(
-    office: Path,
-    folder: Path,
-    typed: list[list[str]],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    office: Path, folder: Path, typed: list[list[str]],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     join(office, "ward-7")
     join(office, "ward-9")
     app, given = str(folder), ["--server", str(office)]

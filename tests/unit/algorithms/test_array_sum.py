@@ -538,12 +538,9 @@ def weighing(value: float, n_examples: Any) -> Node:
     ],
 )  # fmt: skip
 def test_a_weight_that_counts_as_another_is_said(
-    n_examples: float,
-    mean: float,
-    words: str,
-    owner: str,
+    n_examples: float, mean: float, words: str, owner: str,
     caplog: pytest.LogCaptureFixture,
-) -> None:
+) -> None:  # fmt: skip
     grid = InProcessGrid([weighing(0.0, 1000), weighing(1.0, n_examples)])
     result = run(grid, SecureSum(record(a=[0.0]), most_examples=1000))
     assert total(result)[0] == pytest.approx(mean, abs=1e-6)

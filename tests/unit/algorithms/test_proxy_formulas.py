@@ -70,14 +70,9 @@ def public_of(
 
 
 def quiet_pass(
-    d: int,
-    k: int,
-    proxies: Floats,
-    *,
-    n_passes: int,
-    radius: float = 1.0,
+    d: int, k: int, proxies: Floats, *, n_passes: int, radius: float = 1.0,
     clips: bool = True,
-) -> tuple[PrivateSum, State, Setting]:
+) -> tuple[PrivateSum, State, Setting]:  # fmt: skip
     """The first pass over some proxies, with noise of two steps of the grid."""
     plan = ProxyPlan(len(proxies), n_passes, None, (0.5,), 0.35, cover_box=False)
     setting = Setting(

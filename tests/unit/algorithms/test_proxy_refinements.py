@@ -55,16 +55,9 @@ N = 10_000
 
 
 def setting_of(
-    d: int,
-    k: int,
-    n_components: int | None = None,
-    *,
-    n_proxies: int = 3,
-    n_passes: int = 1,
-    n: int = N,
-    widening: float = 1.5,
-    **options: Any,
-) -> Setting:
+    d: int, k: int, n_components: int | None = None, *, n_proxies: int = 3,
+    n_passes: int = 1, n: int = N, widening: float = 1.5, **options: Any,
+) -> Setting:  # fmt: skip
     plan = ProxyPlan(
         n_proxies, n_passes, n_components, (0.3, 0.2, 0.1), 0.35, cover_box=False,
         widening=widening,

@@ -206,13 +206,9 @@ NAMED = pd.DataFrame({"lower": [0.0, -1.0], "upper": [4.0, 1.0]}, index=["b", "a
     ],
 )  # fmt: skip
 def test_whose_bounds_and_names_hold(
-    bounds: Any,
-    server: Any,
-    options: Any,
-    box: Any,
-    order: tuple[str, ...],
+    bounds: Any, server: Any, options: Any, box: Any, order: tuple[str, ...],
     columns: list[int] | None,
-) -> None:
+) -> None:  # fmt: skip
     found, names, points = resolve_bounds(
         bounds, server, options.pop("domain", None), **options
     )

@@ -225,12 +225,9 @@ SIDES = [50.0, 1000.0, 0.5, 0.5, 0.5, 0.5]
     ],
 )  # fmt: skip
 def test_the_standard_box_by_hand(
-    rows: float,
-    variances: list[float],
-    noise: float,
-    deviations: list[float],
+    rows: float, variances: list[float], noise: float, deviations: list[float],
     unclear: tuple[int, ...],
-) -> None:
+) -> None:  # fmt: skip
     """The column widest in weighted deviations keeps its range, others widen."""
     # A variance below 0 is that of a mean which noise made too large.
     released: Any = {

@@ -509,12 +509,9 @@ def test_deviations_have_a_floor_and_are_above_zero(
     ],
 )  # fmt: skip
 def test_noise_is_compared_with_the_rows_of_a_group(
-    scales: list[float],
-    n_groups: int,
-    n_examples: int | None,
-    most: float,
+    scales: list[float], n_groups: int, n_examples: int | None, most: float,
     said: str | None,
-) -> None:
+) -> None:  # fmt: skip
     rounds = [SimpleNamespace(blocks=scales)] if scales else []
     # All noise that is released counts.
     plan: Any = SimpleNamespace(

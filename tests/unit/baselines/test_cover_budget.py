@@ -18,12 +18,9 @@ from flwr_dpkmeans.privacy.release import GaussianRelease, PureRelease
 
 
 def draft(
-    epsilon: float,
-    delta: float,
-    radius: float = 10.0,
-    n_clusters: int = 8,
+    epsilon: float, delta: float, radius: float = 10.0, n_clusters: int = 8,
     n_features: int = 100,
-) -> CoverBudget:
+) -> CoverBudget:  # fmt: skip
     return draft_budget(
         epsilon, delta, radius=radius, n_clusters=n_clusters, n_features=n_features,
         n_levels=7,

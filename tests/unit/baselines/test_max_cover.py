@@ -31,13 +31,9 @@ def events_of(result: MaxCoverResult) -> list[Event]:
 
 
 def run(
-    points: Any,
-    n_clusters: int,
-    seed: int = 0,
-    epsilon: float = 1.0,
-    delta: float = 1e-6,
-    **more: Any,
-) -> MaxCoverResult:
+    points: Any, n_clusters: int, seed: int = 0, epsilon: float = 1.0,
+    delta: float = 1e-6, **more: Any,
+) -> MaxCoverResult:  # fmt: skip
     generator = np.random.default_rng(seed)
     arguments = {"source": SeededNoise(generator), "generator": generator, **more}
     return max_cover(points, n_clusters, epsilon=epsilon, delta=delta, **arguments)

@@ -191,12 +191,9 @@ def test_a_column_of_text_costs_all_rows_and_says_so_on_the_node_alone(
     ],
 )  # fmt: skip
 def test_the_columns_that_cost_rows_are_named_on_the_node(
-    rows: list[str],
-    level: int,
-    told: str,
-    tmp_path: Path,
+    rows: list[str], level: int, told: str, tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
-) -> None:
+) -> None:  # fmt: skip
     with caplog.at_level(logging.INFO, logger="flwr_dpkmeans.data"):
         load_declared(path := write(tmp_path, ["age,cm", *rows]), Layout.of("age,cm"))
     assert caplog.record_tuples == [("flwr_dpkmeans.data", level, f"{path}: {told}")]

@@ -81,12 +81,9 @@ def files(tmp_path: Path) -> list[Path]:
 @pytest.mark.parametrize("load", [declared, by_schema])
 @pytest.mark.parametrize("block", [1, 7, 100, N])
 def test_a_table_has_the_same_bits_however_it_is_read(
-    load: Callable[[Path, Store], Table],
-    block: int,
-    files: list[Path],
-    tmp_path: Path,
+    load: Callable[[Path, Store], Table], block: int, files: list[Path], tmp_path: Path,
     set_limits: SetLimits,
-) -> None:
+) -> None:  # fmt: skip
     whole = load(files[0], Store())
     assert isinstance(whole.points, np.ndarray)
     by_hand = (

@@ -726,13 +726,9 @@ def test_a_column_with_unknown_cells_may_be_of_another_unit_too() -> None:
     ],
 )  # fmt: skip
 def test_an_owner_is_told_of_gaps_the_louder_the_more_there_are(
-    caplog: pytest.LogCaptureFixture,
-    read: int,
-    unknown: int,
-    outside: int,
-    level: int | None,
-    said: str,
-) -> None:
+    caplog: pytest.LogCaptureFixture, read: int, unknown: int, outside: int,
+    level: int | None, said: str,
+) -> None:  # fmt: skip
     say_once.cache_clear()
     seen = [
         Seen("b", 100, 0, 0, 0, ()),

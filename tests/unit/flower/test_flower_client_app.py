@@ -220,12 +220,9 @@ LARGEST = sys.float_info.max
     ],
 )  # fmt: skip
 def test_rows_with_a_gap_are_left_out_and_nobody_but_the_log_hears_it(
-    data: Any,
-    rows: list[list[float]],
-    told: str,
-    tmp_path: Path,
+    data: Any, rows: list[list[float]], told: str, tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
-) -> None:
+) -> None:  # fmt: skip
     client = client_of(data, tmp_path)
     assert (client.points.tolist(), client.points.shape[1], client.output_dir) == (
         rows,

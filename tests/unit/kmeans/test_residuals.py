@@ -272,13 +272,9 @@ def test_the_next_radius_of_all_shrinks_within_its_limits(
 
 
 def naive_radii(
-    radii: Any,
-    squares: Any,
-    counts: Any,
-    explained: Any,
-    noise: float,
+    radii: Any, squares: Any, counts: Any, explained: Any, noise: float,
     counts_noise: float,
-) -> list[float]:
+) -> list[float]:  # fmt: skip
     """One cluster after another, as the page has it."""
     k, n, h = len(radii), sum(counts), OPTIONS["width"]
     each = []

@@ -248,12 +248,9 @@ def test_weights_over_taus_by_hand() -> None:
 
 
 def naive_steps(
-    sums: list[list[float]],
-    counts: list[float],
-    noises: list[float],
-    v: float,
+    sums: list[list[float]], counts: list[float], noises: list[float], v: float,
     least: float,
-) -> Any:
+) -> Any:  # fmt: skip
     """Every tau's posterior mean of each centroid's step, averaged."""
     taus = [2.0**power for power in range(-20, 3) if 2.0**power >= least]
     weights, means = [], []
@@ -326,14 +323,9 @@ def test_early_rounds_shrink_less() -> None:
     radius=st.sampled_from((2.0**-12, 0.3, 28.0)),
 )
 def test_steps_are_finite_and_within_the_radius_whatever_was_released(
-    seed: int,
-    k: int,
-    d: int,
-    size: float,
-    noises: tuple[float, float],
-    variance: float,
-    radius: float,
-) -> None:
+    seed: int, k: int, d: int, size: float, noises: tuple[float, float],
+    variance: float, radius: float,
+) -> None:  # fmt: skip
     generator = np.random.default_rng(seed)
     sums, counts = (
         generator.normal(0.0, 1.0, (k, d)) * size,

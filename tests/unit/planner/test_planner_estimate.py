@@ -47,12 +47,9 @@ def request_of(
 
 
 def block(
-    name: str,
-    shape: tuple[int, ...],
-    bound: float,
-    multiplier: float,
+    name: str, shape: tuple[int, ...], bound: float, multiplier: float,
     noise: NoiseShape,
-) -> Block:
+) -> Block:  # fmt: skip
     norm = Norm.L1 if noise is NoiseShape.LAPLACE else Norm.L2
     return Block(
         name, shape, Sensitivity(norm, bound, PrivacyUnit.RECORD), noise, multiplier,

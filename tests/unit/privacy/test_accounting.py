@@ -54,20 +54,6 @@ def test_gdp_agrees_with_pld(multiplier: float, count: int, delta: float) -> Non
     assert theirs == pytest.approx(ours, rel=0.001)
 
 
-def test_gdp_agrees_with_the_pld_accountant() -> None:
-    import dp_accounting
-    from dp_accounting import pld
-
-    accountant = pld.PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
-    accountant.compose(dp_accounting.GaussianDpEvent(6.0), 20).compose(
-        dp_accounting.GaussianDpEvent(9.0), 5
-    )
-    events = gaussians(6.0, 20) + gaussians(9.0, 5)
-    assert compose_epsilon(events, 1e-6) == pytest.approx(
-        accountant.get_epsilon(1e-6), rel=0.01
-    )
-
-
 def test_gaussians_compose_by_squares() -> None:
     assert compose_epsilon(gaussians(10.0, 100), 1e-6) == pytest.approx(
         4.8865541174622, rel=1e-11

@@ -40,13 +40,9 @@ def blocks_of(std: float) -> tuple[int, int]:
 
 
 def accepted(
-    patch: pytest.MonkeyPatch,
-    std: float,
-    coin: int,
-    word: int,
-    uniform: int,
+    patch: pytest.MonkeyPatch, std: float, coin: int, word: int, uniform: int,
     rest: bytes,
-) -> list[int]:
+) -> list[int]:  # fmt: skip
     """What becomes of a proposal: coin and sign, place, U; then come `rest`."""
     bits = next(bits for bits in (8, 16, 32, 64) if 256 * blocks_of(std)[0] <= 2**bits)
     drawn = (

@@ -206,13 +206,9 @@ def test_noise_is_calibrated_to_no_more_than_its_price_however_coarse_it_is(
     ],
 )
 def test_a_numerical_price_with_slack_by_hand(
-    tau: float,
-    first: float,
-    expected: float,
-    asked: int | None,
-    steep: float,
+    tau: float, first: float, expected: float, asked: int | None, steep: float,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
+) -> None:  # fmt: skip
     """Of losses whose delta is exp(-steep epsilon), at a delta of 0.1."""
     trials: list[float] = []
     fake = SimpleNamespace(

@@ -356,12 +356,9 @@ def test_a_local_run_keeps_no_tables_that_are_made_anew() -> None:
     ],
 )  # fmt: skip
 def test_a_local_run_takes_a_plan_for_its_tables(
-    is_final: bool,
-    preliminary: Any,
-    n_features: int | None,
-    n_parts: int,
+    is_final: bool, preliminary: Any, n_features: int | None, n_parts: int,
     sentence: str,
-) -> None:
+) -> None:  # fmt: skip
     odd: Any = SimpleNamespace(
         is_final=is_final, preliminary=preliminary, n_features=n_features, n_clients=3
     )

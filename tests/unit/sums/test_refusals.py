@@ -330,12 +330,9 @@ def test_noise_of_less_than_a_step_and_too_long_rounds_are_refused() -> None:
     ],
 )  # fmt: skip
 def test_a_billionth_more_than_a_budget_is_allowed(
-    epsilon: float,
-    worst: float,
-    limit: float | None,
-    charged: float,
+    epsilon: float, worst: float, limit: float | None, charged: float,
     sentence: str | None,
-) -> None:
+) -> None:  # fmt: skip
     settings = SimpleNamespace(epsilon=1.0, max_epsilon=limit, max_retries=1)
     plan: Any = SimpleNamespace(
         settings=settings, epsilon=epsilon, epsilon_worst_case=worst, events=lambda: ()
