@@ -76,7 +76,9 @@ SECRET = "4711.25"
 def _restored() -> Iterator[None]:
     """Leave the package's logger as it was."""
     before = (PACKAGE.level, PACKAGE.propagate, list(PACKAGE.handlers))
+    of_all = list(logging.root.handlers)
     yield
+    logging.root.handlers[:] = of_all
     for handler in PACKAGE.handlers:
         if handler not in before[2]:
             handler.close()
@@ -84,9 +86,9 @@ def _restored() -> Iterator[None]:
     PACKAGE.propagate, PACKAGE.handlers[:] = before[1], before[2]
 
 
-def alone(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+def alone() -> io.StringIO:
     """A program that has set up no logging of its own, and its standard output."""
-    monkeypatch.setattr(logging.root, "handlers", [])
+    logging.root.handlers[:] = []
     PACKAGE.handlers[:] = []
     return io.StringIO()
 
@@ -371,7 +373,7 @@ def test_options_that_are_not_known_are_one_sentence(
 def test_lines_are_shown_once_and_verbose_ones_only_if_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    out = alone(monkeypatch)
+    out = alone()
     logger = placed_logger("flwr_dpkmeans.server")
     show_logs(stream=out)
     show_logs(stream=out)
@@ -396,7 +398,7 @@ def test_a_program_with_logging_of_its_own_keeps_it(
 def test_a_nodes_log_follows_the_nodes_own_configuration(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    alone(monkeypatch)
+    alone()
     path = tmp_path / "node.log"
     context = node_context(
         **{"log-file": str(path), "log-format": "json", "verbose": True}
@@ -421,7 +423,7 @@ def test_a_nodes_log_follows_the_nodes_own_configuration(
 def test_a_log_file_that_cannot_be_written_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    alone(monkeypatch)
+    alone()
     with pytest.raises(
         ConfigurationError, match=r"the log file .* cannot be written \(No such file"
     ):
@@ -431,7 +433,7 @@ def test_a_log_file_that_cannot_be_written_is_one_sentence(
 
 
 def test_virtual_clients_leave_logging_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    alone(monkeypatch)
+    alone()
     join_ray(monkeypatch)
     flower_node.show_node_logs(node_context(**{"verbose": True, "partition-id": 0}))
     assert PACKAGE.handlers == []

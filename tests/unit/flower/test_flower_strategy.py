@@ -24,8 +24,6 @@ from flwr_dpkmeans.flower.strategies.strategy_result import KMeansResult, step_m
 from flwr_dpkmeans.flower.strategies.timeouts import Timeouts
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.secagg.messages import Stage
-from flwr_dpkmeans.sums.draft import draft_plan
-from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.statement import Step
 from flwr_dpkmeans.sums.wire import decode_request
 
@@ -33,12 +31,6 @@ from flwr_dpkmeans.sums.wire import decode_request
 def config(**values: Any) -> Any:
     return parse_config(
         **({"n_clusters": 3, "bounds": ((-1.0,), (1.0,)), "n_examples": 300} | values)
-    )
-
-
-def plan_of(n_clients: int = 4, **values: Any) -> Plan:
-    return draft_plan(
-        config(**values), run_id=7, n_clients=n_clients, seed=1, n_features=2
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -206,22 +207,20 @@ def test_noise_is_calibrated_to_no_more_than_its_price_however_coarse_it_is(
     ],
 )
 def test_a_numerical_price_with_slack_by_hand(
-    tau: float, first: float, expected: float, asked: int | None, steep: float,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    tau: float, first: float, expected: float, asked: int | None, steep: float
+) -> None:
     """Of losses whose delta is exp(-steep epsilon), at a delta of 0.1."""
     trials: list[float] = []
-    fake = SimpleNamespace(
+    losses: Any = SimpleNamespace(
         epsilon=lambda delta: first,
         delta=lambda trial: trials.append(trial) or math.exp(-steep * trial),
     )
-    monkeypatch.setattr(accounting, "losses_of", lambda totals: fake)
     totals = accounting.Totals(1.0, Closeness(additive=tau))
-    assert accounting.numerical_epsilon(totals, 0.1) == pytest.approx(
+    assert accounting.numerical_epsilon(totals, 0.1, lambda _: losses) == pytest.approx(
         expected, rel=1e-4
     )
     assert asked is None or len(trials) == asked
-    assert accounting.numerical_epsilon(totals, 1e-13) == math.inf
+    assert accounting.numerical_epsilon(totals, 1e-13, lambda _: losses) == math.inf
 
 
 # -- losses ----------------------------------------------------------------------------

@@ -291,10 +291,6 @@ def test_a_bad_second_request_is_refused(case: str) -> None:
     federation.close(NOISE)
 
 
-def retry_roster(roster: Roster, **changes: object) -> Roster:
-    return replace(roster.without(1, [8]), **changes)
-
-
 @pytest.mark.parametrize(
     ("build", "sentence"),
     [
