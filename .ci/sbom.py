@@ -1,6 +1,6 @@
 """Puts a bill of materials into wheels, as ``.dist-info/sboms`` (PEP 770).
 
-Hatchling runs it where ``HATCH_BUILD_HOOKS_ENABLE=1``. The bill (CycloneDX 1.6) lists
+The build hook runs it where ``FLWR_DPKMEANS_SBOM=1``. The bill (CycloneDX 1.6) lists
 the releases of .ci/runtime.txt, which ``.ci/lock`` writes: those that CI tests the
 package with. It holds no time and no random number, so that two builds of a commit stay
 equal.
@@ -11,14 +11,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import tempfile
 import uuid
 from collections import defaultdict
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 HERE = Path(__file__).resolve().parent
 LINE = re.compile(r"(?P<name>[a-z0-9-]+)(\[.*\])?==(?P<version>[^ ]+)(?P<rest>.*)")
@@ -95,21 +91,10 @@ def bill_of(name: str, version: str, lock: str) -> dict[str, Any]:
     }
 
 
-class BillOfMaterials(BuildHookInterface):
-    """Adds the bill of materials to a wheel that is built."""
-
-    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Write the bill, and tell Hatchling of it."""
-        metadata = self.metadata
-        lock = (HERE / "runtime.txt").read_text()
-        bill = bill_of(metadata.name, metadata.version, lock)
-        self._folder = tempfile.TemporaryDirectory()
-        path = Path(self._folder.name) / f"{metadata.name}.cdx.json"
-        path.write_text(json.dumps(bill, indent=1, sort_keys=True) + "\n")
-        build_data["sbom_files"].append(str(path))
-
-    def finalize(
-        self, version: str, build_data: Mapping[str, Any], artifact_path: str
-    ) -> None:
-        """Delete what the wheel now holds."""
-        self._folder.cleanup()
+def write_bill(name: str, version: str, folder: Path) -> Path:
+    """Write the bill of a release into a folder, and return its file."""
+    lock = (HERE / "runtime.txt").read_text()
+    bill = bill_of(name, version, lock)
+    path = folder / f"{name}.cdx.json"
+    path.write_text(json.dumps(bill, indent=1, sort_keys=True) + "\n")
+    return path

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -26,9 +27,11 @@ class ResourceLimits:
     text_bytes: int = 1 << 20
     """Bytes of a text file that are read together."""
     n_processors: int | None = None
-    """That sums over blocks take; None: all of the machine."""
+    """That sums over blocks take; None: all that this process may use."""
 
 
+_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+"""Microseconds of processor time, or "max", and in how many of the clock."""
 _in_force = [ResourceLimits()]
 """The last one holds."""
 
@@ -40,7 +43,29 @@ def limits() -> ResourceLimits:
 
 def n_processors() -> int:
     """Return how many processors sums over blocks take."""
-    return limits().n_processors or os.cpu_count() or 1
+    return limits().n_processors or usable_processors()
+
+
+def usable_processors() -> int:
+    """Return how many processors this process may use.
+
+    Those that it is bound to, and no more than its container's share (Linux, cgroup 2).
+    """
+    bound = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        bound = len(os.sched_getaffinity(0))
+    return max(1, min(bound, _container_share(bound)))
+
+
+def _container_share(otherwise: int) -> int:
+    """Whole processors of the container's quota, at least 1."""
+    try:
+        quota, period = _QUOTA.read_text(encoding="ascii").split()
+    except (OSError, ValueError):
+        return otherwise
+    if not (quota.isdecimal() and period.isdecimal()):
+        return otherwise
+    return max(1, int(quota) // max(1, int(period)))
 
 
 @contextmanager

@@ -24,6 +24,8 @@ from flwr_dpkmeans.deploy.findings import (
 )
 from flwr_dpkmeans.errors import ConfigurationError, listed
 from flwr_dpkmeans.flower._private import TRIED, is_tried
+from flwr_dpkmeans.kernels.implementation import Implementation, kernels
+from flwr_dpkmeans.resources import usable_processors
 
 PACKAGE = "flwr-dpkmeans"
 OLDEST_PYTHON, FIRST_UNTRIED_PYTHON = (3, 11), (3, 14)
@@ -49,6 +51,7 @@ def findings() -> Iterator[Finding]:
         "flower": _flower,
         "ray": _ray,
         "libraries": _libraries,
+        "kernels": _kernels,
         "results": _results,
         "home": _flower_home,
         "temporary": _temporary,
@@ -121,6 +124,13 @@ def _libraries() -> str:
                 f" '{requirement.name}{requirement.specifier}'."
             )
     return f"{len(needed)} packages in versions that this one takes"
+
+
+def _kernels() -> str:
+    there = kernels()
+    if there.implementation is Implementation.NUMPY:
+        raise NoteError(there.because)
+    return there.because
 
 
 def _version_of(name: str) -> str:
@@ -199,9 +209,6 @@ def _free_or_note(
 
 
 def _processors() -> str:
-    usable = os.cpu_count() or 1
-    if hasattr(os, "sched_getaffinity"):
-        usable = len(os.sched_getaffinity(0))
     limits = [f"{name}={os.environ[name]}" for name in _THREADS if name in os.environ]
-    text = f"{usable} processors"
+    text = f"{usable_processors()} processors"
     return f"{text}, threads limited by {listed(limits)}" if limits else text

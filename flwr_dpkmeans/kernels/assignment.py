@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flwr_dpkmeans.errors import DataError
+from flwr_dpkmeans.kernels import compiled
 from flwr_dpkmeans.kernels.blocks import block_length
 from flwr_dpkmeans.kernels.grid import FloatArray, LabelArray
 from flwr_dpkmeans.kernels.vectors import squared_lengths
@@ -26,7 +27,6 @@ _MANY_CENTROIDS = 32
 _Points = npt.NDArray[np.generic]
 
 
-@one_thread()
 def nearest_centroids(
     points: npt.ArrayLike,
     centroids: npt.ArrayLike,
@@ -40,6 +40,17 @@ def nearest_centroids(
     rows = np.asarray(points)
     centers = np.ascontiguousarray(centroids, np.float64)
     _check_shapes(rows, centers)
+    outcome = compiled.nearest(rows, centers, with_squares=True)
+    if outcome is not None:
+        return outcome
+    return _nearest_by_numpy(rows, centers)
+
+
+@one_thread()
+def _nearest_by_numpy(
+    rows: _Points,
+    centers: FloatArray,
+) -> tuple[LabelArray, FloatArray]:
     n_rows = len(rows)
     labels = np.empty(n_rows, np.int32)
     squares = np.empty(n_rows)
@@ -54,7 +65,6 @@ def nearest_centroids(
     return labels, squares
 
 
-@one_thread()
 def nearest_labels(
     points: FloatArray,
     centroids: FloatArray,
@@ -63,6 +73,14 @@ def nearest_labels(
 
     Points are (n, d), centroids (k, d), labels (n,).
     """
+    outcome = compiled.nearest(points, centroids, with_squares=False)
+    if outcome is not None:
+        return outcome[0]
+    return _labels_by_numpy(points, centroids)
+
+
+@one_thread()
+def _labels_by_numpy(points: FloatArray, centroids: FloatArray) -> LabelArray:
     labels = np.empty(len(points), np.int32)
     for chunk in _scored_chunks(points, centroids):
         labels[chunk.rows] = chunk.nearest()

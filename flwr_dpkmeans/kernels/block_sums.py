@@ -45,6 +45,8 @@ def sum_in_threads(
 ) -> list[FloatArray]:
     """Add up what each thread sums over its share of the blocks."""
     blocks = list(parts)
+    if len(blocks) == 1:
+        return sum_of(blocks)
     n_threads = min(len(blocks), n_processors())
     if n_threads == 1:
         return sum_of(blocks)

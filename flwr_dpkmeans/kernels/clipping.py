@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.kernels import compiled
 from flwr_dpkmeans.kernels.grid import FloatArray, toward_zero
 from flwr_dpkmeans.kernels.vectors import as_column, as_floats, squared_lengths
 
@@ -56,9 +57,22 @@ def clip_rows(points: npt.ArrayLike, radius: float) -> FloatArray:
     clipped to the data radius Delta. Rows inside the ball are unchanged.
     """
     rows = as_floats(points)
+    largest_square = largest_square_within(radius)
+    outcome = compiled.clipped_rows(rows, largest_square, radius * SHADE)
+    if outcome is not None:
+        clipped, n_clipped = outcome
+        return clipped if n_clipped else rows
+    return _clip_by_numpy(rows, radius, largest_square)
+
+
+def _clip_by_numpy(
+    rows: FloatArray,
+    radius: float,
+    largest_square: float,
+) -> FloatArray:
     squares = squared_lengths(rows)
     # Negated, so that a norm that is not a number is clipped as well.
-    far = ~(squares <= largest_square_within(radius))
+    far = ~(squares <= largest_square)
     if not far.any():
         return rows
     clipped = rows.copy()

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from flwr_dpkmeans.kernels import compiled
 from flwr_dpkmeans.kernels.grid import FloatArray, LabelArray
 from flwr_dpkmeans.kernels.vectors import as_floats
 
@@ -35,6 +36,20 @@ def add_by_label(
         sums[label] += row
 
 
+def sums_and_counts(
+    points: FloatArray,
+    labels: LabelArray,
+    n_labels: int,
+) -> tuple[FloatArray, FloatArray]:
+    """Sum (n_labels, d) and count (n_labels,) the points with each label."""
+    outcome = compiled.label_sums(points, labels, n_labels)
+    if outcome is not None:
+        return outcome
+    sums = _sum_by_numpy(points, labels, n_labels)
+    counts = np.bincount(labels, minlength=n_labels)
+    return sums, as_floats(counts)
+
+
 def sum_by_label(
     points: FloatArray,
     labels: LabelArray,
@@ -44,6 +59,17 @@ def sum_by_label(
 
     Exact on the grid, so that their order does not matter.
     """
+    outcome = compiled.label_sums(points, labels, n_rows)
+    if outcome is not None:
+        return outcome[0]
+    return _sum_by_numpy(points, labels, n_rows)
+
+
+def _sum_by_numpy(
+    points: FloatArray,
+    labels: LabelArray,
+    n_rows: int,
+) -> FloatArray:
     n_points, n_features = points.shape
     if n_rows == 1:
         ones = np.ones((1, n_points))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flwr_dpkmeans.kernels import assignment, blocks, grid
+from flwr_dpkmeans.kernels import assignment, blocks, compiled, grid
 from flwr_dpkmeans.kernels.grid import FloatArray, LabelArray
 
 
@@ -23,7 +23,22 @@ def project(
     """
     if projection is None:
         return points
-    return grid.round_to_grid(points @ projection)
+    return project_from(points, projection, np.zeros(projection.shape[1]))
+
+
+def project_from(
+    points: FloatArray,
+    projection: FloatArray,
+    projected_centre: FloatArray,
+) -> FloatArray:
+    """Project the offsets of rows (n, d) from a centre, whose own is (c,), onto axes.
+
+    All on the grid, and exactly: so the centre can be taken off what has fewer columns.
+    """
+    outcome = compiled.projected_rows(points, projection, projected_centre)
+    if outcome is not None:
+        return outcome
+    return grid.round_to_grid(points @ projection - projected_centre)
 
 
 def nearest_projected(

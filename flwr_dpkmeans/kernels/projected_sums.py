@@ -19,10 +19,8 @@ def sums_and_counts(
 
     Rows with the label k itself are left out.
     """
-    n_labels = n_clusters + 1
-    sums = label_sums.sum_by_label(points, labels, n_labels)
-    counts = np.bincount(labels, minlength=n_labels)
-    return sums[:-1], as_floats(counts[:-1])
+    sums, counts = label_sums.sums_and_counts(points, labels, n_clusters + 1)
+    return sums[:-1], counts[:-1]
 
 
 def means_and_indicators(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from flwr_dpkmeans.errors import DataError
-from flwr_dpkmeans.kernels import blocks
+from flwr_dpkmeans.kernels import blocks, compiled
 from flwr_dpkmeans.kernels.blocks import row_blocks
 from flwr_dpkmeans.kernels.clipping import SHADE
 from flwr_dpkmeans.kernels.grid import GRID, FloatArray, LabelArray
@@ -46,6 +46,10 @@ def unit_residuals(residuals: FloatArray, radius: float) -> FloatArray:
     On the grid, with a radius of at least 2^-16. Rounding is toward zero: every row
     that is returned has a norm of at most 1, whatever the radius is.
     """
+    at_least = float(np.fmax(radius, SMALLEST_RADIUS))
+    outcome = compiled.unit_residuals(residuals, at_least)
+    if outcome is not None:
+        return outcome
     units = residuals.copy()
     scratch = np.empty(units.shape)
     _divide(units, radius, scratch)
@@ -91,6 +95,7 @@ def residual_sums(
     radius: float | FloatArray,
     n_rows: int,
     *,
+    weights: FloatArray | None = None,
     drop: bool = False,
 ) -> ResidualSums:
     """Sum the clipped residuals of points on the grid, cluster by cluster.
@@ -100,16 +105,54 @@ def residual_sums(
     centers counts as the last: an error would depend on the rows. There is one radius,
     or one for each center. `drop` leaves rows beyond the radius out of all three sums,
     as FastLloyd does, instead of pulling them back.
+
+    Weights (n,) in [0, 1] are multiples of 2^-16; without any, each is 1. What a row
+    adds to each sum is multiplied by its weight, toward zero.
     """
-    n_features = rows.shape[1]
     n_centers = len(centers)
     if not 1 <= n_centers <= n_rows:
         raise DataError(
             f"there are {n_centers} centers, but there must be from 1 to {n_rows}:"
             " give as many as planned."
         )
-    if isinstance(radius, np.ndarray) and (radius == radius[0]).all():
-        radius = float(radius[0])
+    # NumPy takes one radius for each center or for all; the others are not looked at.
+    radii = np.broadcast_to(radius, max(n_centers, np.size(radius)))[:n_centers]
+    outcome = compiled.residual_sums(
+        rows,
+        labels,
+        weights,
+        centers,
+        np.fmax(radii, SMALLEST_RADIUS),
+        np.square(radii) if drop else None,
+    )
+    if outcome is None:
+        outcome = _sums_by_numpy(rows, labels, weights, centers, radii, drop=drop)
+    sums, counts, squares = outcome
+    n_missing = n_rows - n_centers
+    if n_missing == 0:
+        return ResidualSums(sums, counts, squares)
+    return ResidualSums(
+        np.pad(sums, ((0, n_missing), (0, 0))),
+        np.pad(counts, (0, n_missing)),
+        np.pad(squares, (0, n_missing)),
+    )
+
+
+def _sums_by_numpy(
+    rows: FloatArray,
+    labels: LabelArray,
+    weights: FloatArray | None,
+    centers: FloatArray,
+    radii: FloatArray,
+    *,
+    drop: bool,
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """The same of the centers alone: sums, counts and squares."""
+    n_features = rows.shape[1]
+    n_rows = n_centers = len(centers)
+    radius: float | FloatArray = radii
+    if (radii == radii[0]).all():
+        radius = float(radii[0])
     sums = np.zeros((n_rows, n_features))
     counts = np.zeros(n_rows)
     squares = np.zeros(n_rows)
@@ -134,14 +177,20 @@ def residual_sums(
         bound = radius[clusters] if isinstance(radius, np.ndarray) else radius
         lengths = _divide(steps, bound, scratch)
         if drop:
-            inside = lengths <= bound**2
+            inside = lengths <= np.square(bound)
             steps = steps[inside]
             clusters = clusters[inside]
-        add_by_label(sums, steps, clusters)
-        counts += np.bincount(clusters, minlength=n_rows)
         # Row by row on the grid, so that one row's part does not depend on the others.
         step_squares = np.square(steps, out=scratch[: len(steps)])
         lengths = step_squares @ ones
         on_grid = np.trunc(lengths / GRID)
+        of_rows = None if weights is None else weights[part]
+        if of_rows is not None:
+            if drop:
+                of_rows = of_rows[inside]
+            steps = np.trunc(steps * of_rows[:, None])
+            on_grid = np.trunc(on_grid * of_rows)
+        add_by_label(sums, steps, clusters)
+        counts += np.bincount(clusters, of_rows, n_rows)
         squares += np.bincount(clusters, on_grid, n_rows)
-    return ResidualSums(sums / GRID, counts, squares / GRID)
+    return sums / GRID, counts, squares / GRID

@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Self
 
-import numpy as np
-
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.privacy.report import PrivacyReport
@@ -25,6 +23,7 @@ from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO
 from flwr_dpkmeans.sums.build import task_round
 from flwr_dpkmeans.sums.checks.columns import planned_schema
 from flwr_dpkmeans.sums.client import Client, Guard, Memory, Statistic
+from flwr_dpkmeans.sums.client.injected import TableFacts
 from flwr_dpkmeans.sums.paired import Awaited, Paired
 from flwr_dpkmeans.sums.plan import FIRST_NODE_ID, Plan
 from flwr_dpkmeans.sums.round import Array, Labels, State
@@ -94,14 +93,14 @@ class Virtual(Guard, Statistic):
         beside = table[:, width:]
         return points, beside
 
-    def describe(self) -> tuple[int, tuple[str, ...], bool, str]:
+    def describe(self) -> TableFacts:
         """See `Statistic.describe`; names and schema are those of the plan."""
         points, _ = self._table()
         _, n_features = points.shape
         settings = self._settings
         has_labels = self._labels is not None
         schema = planned_schema(settings)
-        return n_features, settings.feature_names, has_labels, schema
+        return TableFacts(n_features, settings.feature_names, has_labels, schema)
 
     def compute(
         self,
@@ -112,7 +111,7 @@ class Virtual(Guard, Statistic):
         plan = memory.plan
         points, beside = self._table()
         task = plan.task
-        if plan.discovers(index):
+        if plan.is_preliminary(index):
             discoveries = memory.discoveries
             return task.preliminary_statistic(plan, index, points, discoveries)
         assert memory.clusters is not None
@@ -198,8 +197,8 @@ class LocalRun(Server):
         self.memories: dict[int, Memory] = {}
         self.awaited = Awaited()
         """What one of two clients computed for both."""
-        self.unmasked_vector: Ring = np.zeros(0, dtype=np.uint64)
-        """What the last client masked, for audits that play all parties."""
+        self.watch_vector: Callable[[Ring], None] | None = None
+        """Shown what each client masks, for audits that play all parties."""
         self.steps: list[Step] = []
 
     def play(self) -> Self:
@@ -240,17 +239,18 @@ class LocalRun(Server):
     ) -> Answer:
         """What one client answers, as it is: whatever goes wrong here is raised."""
         virtual = Virtual(self, node)
-        client = Client(virtual, virtual, self.memories.get(node))
+        client = Client(
+            virtual, virtual, self.memories.get(node), watch=self.watch_vector
+        )
         memory, reply = client.handle(request)
         # Nobody is told that such a run is stopped.
         assert memory is not None
-        protocol = memory.protocol
-        if request.stage is Stage.KEYS and isinstance(protocol, Retry):
-            fields = vars(protocol)
+        party = memory.party
+        if request.stage is Stage.KEYS and isinstance(party, Retry):
+            fields = vars(party)
             paired = Paired(**fields, awaited=self.awaited)
-            memory = changed(memory, protocol=paired)
+            memory = changed(memory, party=paired)
         self.memories[node] = memory
-        self.unmasked_vector = client.unmasked_vector
         return lambda *_: reply
 
     @property

@@ -42,8 +42,8 @@ from flwr_dpkmeans.errors import ConfigurationError, IdentityError, RefusalError
 from flwr_dpkmeans.flower.client.node_config import node_settings
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import MemoryLedger
+from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.secagg.credentials import Credential

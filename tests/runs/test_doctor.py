@@ -33,7 +33,7 @@ def test_a_sound_machine_has_nothing_wrong(capsys: pytest.CaptureFixture[str]) -
     assert lines["package"].startswith(f"ok    package:    flwr-dpkmeans {__version__}")
     assert not any(line.startswith("wrong") for line in lines.values())
     assert lines.keys() == {
-        *("package", "python", "flower", "ray", "libraries"),
+        *("package", "python", "flower", "ray", "libraries", "kernels"),
         *("results", "home", "temporary", "here"),
         *("server", "page", "superlink", "processors"),
     }

@@ -8,6 +8,7 @@ from typing import cast
 
 from flwr_dpkmeans.node.ledger import Past
 from flwr_dpkmeans.node.proposal import Proposal
+from flwr_dpkmeans.privacy.noise import NoiseKind
 from flwr_dpkmeans.sums.plan import Plan
 
 
@@ -44,15 +45,16 @@ def asked(
         trust=plan.trust,
         unit=SimpleNamespace(value=plan.unit),
         min_clients=plan.min_clients,
-        noise=SimpleNamespace(value=plan.noise),
+        noise=NoiseKind(plan.noise),
         evaluation=SimpleNamespace(value="none"),
         bounds=(plan.bounds_lower, plan.bounds_upper),
         feature_names=(),
     )
     public = _Values(
-        config=config, settings=config, is_final=True, epsilon=plan.epsilon,
-        delta=plan.delta, n_clients=plan.n_clients, max_silent=0, server=None,
-        dropout=SimpleNamespace(value="retry"), n_features=plan.n_features,
+        config=config, settings=config, all_rounds=(), is_final=True,
+        epsilon=plan.epsilon, delta=plan.delta, n_clients=plan.n_clients,
+        max_silent=0, server=None, dropout=SimpleNamespace(value="retry"),
+        n_features=plan.n_features,
     )  # fmt: skip
     return Proposal(
         cast(Plan, public), plan.epsilon_worst_case, Past(spent_total, spent_delta, ())

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms.feddp.moved_parts import moved_rows
-from flwr_dpkmeans.algorithms.feddp.parting import MOVED, admits_moved
+from flwr_dpkmeans.algorithms.feddp.appendix.moved_parts import moved_rows
+from flwr_dpkmeans.algorithms.feddp.appendix.parting import MOVED, admits_moved
 from flwr_dpkmeans.kernels.clipping import clip_rows
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerFacts
@@ -20,8 +20,9 @@ def centred(
     radius: float,
     state: State,
 ) -> Array:
-    """Rows relative to the public centre, where Lemma 17 has them, clipped to the ball
-    of a radius; on the grid.
+    """Rows relative to the public centre.
+
+    Where Lemma 17 has them, clipped to the ball of a radius; on the grid.
     """
     return clip_rows(moved_rows(points - np.asarray(facts.centre), state), radius)
 

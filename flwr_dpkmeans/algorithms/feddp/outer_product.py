@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum
 from flwr_dpkmeans.algorithms.budget.noise_kinds import ReleasePart
+from flwr_dpkmeans.algorithms.feddp.appendix.parting import MOVED
 from flwr_dpkmeans.algorithms.feddp.centred_rows import (
     centred,
     clipped_statistic,
     with_parts,
 )
-from flwr_dpkmeans.algorithms.feddp.parting import MOVED
 from flwr_dpkmeans.algorithms.feddp.projection_state import MEAN_BEYOND, PROJECTION
 from flwr_dpkmeans.algorithms.states.cluster_states import (
     PROJECTED_POINTS,
@@ -44,8 +44,9 @@ def outer_product_round(
     facts: ServerFacts,
     share: float,
 ) -> PlannedSum:
-    """Step 1: the projection onto the leading eigenvectors of the clients' outer
-    product (Algorithm 1, lines 2-7).
+    """Step 1: the projection that the clients' outer product gives.
+
+    Onto its leading eigenvectors (Algorithm 1, lines 2-7).
 
     Clients round their sums to the grid, which adds to the sensitivity at record level;
     at client level the whole triangle is clipped and rounded toward zero: nothing is
@@ -153,7 +154,8 @@ def outer_product_round(
 
 
 def outer_product_rounding(size: int) -> float:
-    """What rounding a client's sum of `size` entries to the grid adds to the
-    sensitivity at record level.
+    """What rounding a client's sum to the grid adds to the sensitivity.
+
+    At record level, of a sum of `size` entries.
     """
     return math.sqrt(size) * _ROUNDING

@@ -9,8 +9,8 @@ import numpy as np
 from flwr_dpkmeans.algorithms import kmeans_task
 from flwr_dpkmeans.algorithms.budget.count_norms import count_norm, count_order
 from flwr_dpkmeans.algorithms.budget.noise_kinds import ReleasePart
+from flwr_dpkmeans.algorithms.feddp.appendix.moved_parts import moved_back
 from flwr_dpkmeans.algorithms.feddp.centred_rows import centred, clipped_statistic
-from flwr_dpkmeans.algorithms.feddp.moved_parts import moved_back
 from flwr_dpkmeans.algorithms.feddp.projection_state import MEAN_BEYOND
 from flwr_dpkmeans.algorithms.lloyd_family.count_sensitivities import counts_sensitivity
 from flwr_dpkmeans.kernels import projected_sums
@@ -36,8 +36,9 @@ def projected_cluster_sums(
     *,
     as_means: bool = False,
 ) -> tuple[list[ReleasePart], Callable[[Array, State], Sequence[Array]]]:
-    """Sums and counts by label, of a client clipped or, in step 3, turned into means
-    and indicators: what and how.
+    """Sums and counts by label, of a client clipped: what and how.
+
+    In step 3 they are turned into means and indicators instead.
     """
     k, d = public.config.n_clusters, public.n_features
     norm, order = (

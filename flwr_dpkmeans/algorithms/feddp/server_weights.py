@@ -9,12 +9,12 @@ import numpy as np
 from flwr_dpkmeans.algorithms.budget.count_norms import count_norm, count_order
 from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum
 from flwr_dpkmeans.algorithms.budget.noise_kinds import ReleasePart
+from flwr_dpkmeans.algorithms.feddp.appendix.moved_parts import moved_back
 from flwr_dpkmeans.algorithms.feddp.centred_rows import (
     centred,
     clipped_statistic,
     with_parts,
 )
-from flwr_dpkmeans.algorithms.feddp.moved_parts import moved_back
 from flwr_dpkmeans.algorithms.feddp.projection_state import (
     PROJECTION,
     has_exact_projection,
@@ -47,8 +47,9 @@ def weights_round(
     facts: ServerFacts,
     share: float,
 ) -> PlannedSum:
-    """Step 2: how many rows each projected server point stands for, and their k-means
-    (Algorithm 1, lines 8-17).
+    """Step 2: how many rows each projected server point stands for.
+
+    And their k-means (Algorithm 1, lines 8-17).
     """
     config = public.config
     norm, order = count_norm(config), count_order(config)

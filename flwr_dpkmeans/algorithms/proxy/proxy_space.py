@@ -7,7 +7,7 @@ import math
 from flwr_dpkmeans.algorithms.proxy.entries import AXES, CENTRE
 from flwr_dpkmeans.algorithms.states.cluster_states import SERVER_POINTS
 from flwr_dpkmeans.kernels.clipping import clip_rows
-from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.kernels.projected_labels import project_from
 from flwr_dpkmeans.kmeans.folding import truncate
 from flwr_dpkmeans.kmeans.proxies.tessellation import at_means
 from flwr_dpkmeans.sums.round import Array, State
@@ -26,11 +26,9 @@ def in_proxy_space(points: Array, state: State) -> Array:
     """Rows as the proxies see them: projected onto the private axes, or as they are."""
     if AXES not in state.arrays:
         return points
-    # Exact, so that the centre can be taken off what has fewer columns.
     axes = state[AXES]
     projected_centre = state[CENTRE] @ axes
-    projected = points @ axes
-    return round_to_grid(projected - projected_centre)
+    return project_from(points, axes, projected_centre)
 
 
 def inside_box(points: Array, state: State) -> Array:

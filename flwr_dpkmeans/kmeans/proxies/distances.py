@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from flwr_dpkmeans.kernels import compiled
 from flwr_dpkmeans.kernels.grid import FloatArray
 from flwr_dpkmeans.kernels.vectors import as_floats, squared_lengths
 
@@ -37,6 +38,10 @@ def distance_counts(
     All that is nearer than the last bin's edge is in the last bin. On the grid squares
     are exact, so that a row's bin is a function of that row alone.
     """
+    edges = squared_edges(points.shape[1])
+    outcome = compiled.distance_counts(points, centre, edges[::-1])
+    if outcome is not None:
+        return outcome
     bins = distance_bins(points, centre)
     counts = np.bincount(
         bins,

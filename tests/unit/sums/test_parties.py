@@ -122,7 +122,7 @@ def test_shares_of_noise_are_for_those_that_shared_keys(
     )
     with pytest.raises(ProtocolError, match=re.escape(f"shares of {asked}")):
         Client(Guard(), cast(Any, None), None)._contribute(
-            memory(plan=odd, protocol=party), SumRequest(1, 0), None
+            memory(plan=odd, party=party), SumRequest(1, 0), None
         )
 
 
@@ -136,7 +136,6 @@ def test_who_does_not_take_part_sends_zeros(rate: float, factor: int) -> None:
         SimpleNamespace(compute=lambda *_: [np.full((2, 2), 0.5), np.ones(2)]),
     )
     guard.stream = 0
-    assert Client(guard, cast(Any, None), None).unmasked_vector.size == 0
     odd: Any = SimpleNamespace(
         settings=SimpleNamespace(client_sampling_rate=rate, noise=NoiseKind.SECURE),
         rates={1: rate},
@@ -169,7 +168,7 @@ def test_a_result_that_is_mostly_noise_is_warned_of() -> None:
         "cohort": (),
     }
     for clusters, warns in ((state, True), (None, False)):
-        report = Client(guard, cast(Any, None), None)._report(
+        report = Client(guard, cast(Any, None), None)._report_and_log(
             memory(clusters=clusters, attempts=((1, 0), (2, 0)), **given)
         )
         assert (faint in report.warnings) is warns
@@ -336,11 +335,24 @@ def test_a_local_run_keeps_no_tables_that_are_made_anew() -> None:
         return points
 
     kept = LocalRun(plan(), parts, scale=scale)
-    assert kept.unmasked_vector.size == 0
     kept.play()
     assert (len(scaled), sorted(kept.scaled)) == (3, [0, 1, 2])
     anew = LocalRun(plan(), tuple(parts), scale=scale).play()
     assert (len(scaled), anew.scaled) == (9, {})
+
+
+def test_what_is_masked_is_shown_to_who_watches_and_stays_nowhere() -> None:
+    parts = [np.zeros((2, 2))] * 3
+    run = LocalRun(plan(), parts)
+    vectors: list[Any] = []
+    run.watch_vector = vectors.append
+    run.play()
+    assert len(vectors) == 3 * plan().last_round
+    assert all(len(vector) == plan().round_at(1).length for vector in vectors)
+    client = Client(Guard(), cast(Any, None), None)
+    assert not [
+        value for value in vars(client).values() if isinstance(value, np.ndarray)
+    ]
 
 
 @pytest.mark.parametrize(
