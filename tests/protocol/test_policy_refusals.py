@@ -228,8 +228,8 @@ CASES: dict[str, list[tuple[str, dict[str, Any], str]]] = {
         (
             'allowed-trust = ["oblivious"]',
             {"bounds": ((-8.0,), (8.0,)), "private_bounds": True},
-            r"the plan's round '(count.*|magnitudes)' has the trust model 'distributed', but this"
-            r" client allows only 'oblivious': .*",
+            r"the plan's round '(count.*|magnitudes)' has the trust model"
+            r" 'distributed', but this client allows only 'oblivious': .*",
         ),
     ],
     "allowed_algorithms": [
@@ -502,7 +502,7 @@ def test_plans_of_yesterday_and_lines_that_are_none_do_not_count(
 def test_a_crash_while_plans_are_noted_forgets_none_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By notes that are lost, a server would learn more of what other runs have cost."""
+    """By lost notes, a server would learn more of what other runs have cost."""
     ledger = FileLedger(tmp_path / "ledger.jsonl")
     assert ledger.note_plan(DATA_ID, "2/3", "ab", most=5) == 0
     with monkeypatch.context() as patch:
