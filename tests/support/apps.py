@@ -45,19 +45,12 @@ def pyproject(version: str = "0.1.0", name: str = "counted") -> str:
     """A complete one."""
     return "\n".join(
         [
-            "[project]",
-            f'name = "{name}"',
-            f"version = {version!r}",
-            'description = ""',
-            'license = "Apache-2.0"',
-            "dependencies = []",
-            "[tool.flwr.app]",
-            'publisher = "somebody"',
-            "[tool.flwr.app.components]",
-            f'serverapp = "{name}:server"',
-            f'clientapp = "{name}:client"',
+            "[project]", f'name = "{name}"', f"version = {version!r}",
+            'description = ""', 'license = "Apache-2.0"', "dependencies = []",
+            "[tool.flwr.app]", 'publisher = "somebody"', "[tool.flwr.app.components]",
+            f'serverapp = "{name}:server"', f'clientapp = "{name}:client"',
         ]
-    )
+    )  # fmt: skip
 
 
 def app_files(

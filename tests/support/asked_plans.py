@@ -51,18 +51,11 @@ def asked(
         feature_names=(),
     )
     public = _Values(
-        config=config,
-        settings=config,
-        all_rounds=(),
-        is_final=True,
-        epsilon=plan.epsilon,
-        delta=plan.delta,
-        n_clients=plan.n_clients,
-        max_silent=0,
-        server=None,
-        dropout=SimpleNamespace(value="retry"),
+        config=config, settings=config, all_rounds=(), is_final=True,
+        epsilon=plan.epsilon, delta=plan.delta, n_clients=plan.n_clients,
+        max_silent=0, server=None, dropout=SimpleNamespace(value="retry"),
         n_features=plan.n_features,
-    )
+    )  # fmt: skip
     return Proposal(
         cast(Plan, public), plan.epsilon_worst_case, Past(spent_total, spent_delta, ())
     )

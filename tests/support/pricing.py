@@ -555,3 +555,10 @@ def renyi_epsilon(draws: Sequence[Draw], delta: float) -> float:
         )
         divergences += count * total / (orders - 1)
     return float(rdp.compute_epsilon(orders, divergences, delta)[0])
+
+
+@dataclass(frozen=True)
+class Unpriced:
+    """A release that no rule prices."""
+
+    name: str

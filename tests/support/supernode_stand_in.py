@@ -118,16 +118,12 @@ class StandInNode:
             start_client_internal, "get_fused_config_from_fab", self.read_config
         )
         return start_client_internal._pull_and_store_message(
-            state=self.state,
-            object_store=self.state.object_store,
-            node_config={},
+            state=self.state, object_store=self.state.object_store, node_config={},
             receive=lambda: (remove_content_from_message(message), tree),
-            get_run=lambda _: run,
-            get_fab=lambda *_: self.fab,
+            get_run=lambda _: run, get_fab=lambda *_: self.fab,
             pull_object=lambda _, name: contents[name],
-            confirm_message_received=lambda *_: None,
-            trusted_entities=None,
-        )
+            confirm_message_received=lambda *_: None, trusted_entities=None,
+        )  # fmt: skip
 
     def answer(self, monkeypatch: Any, **pace: float) -> None:
         """Wait for the reply and send it, as Flower's own loop does under watch."""

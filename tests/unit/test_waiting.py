@@ -21,9 +21,7 @@ from flwr_dpkmeans.log import named
 
 
 class World:
-    """A clock that advances only by sleeping, and a grid whose nodes depend on the
-    time.
-    """
+    """A clock that advances by sleeping, and a grid that depends on the time."""
 
     def __init__(self, nodes_at: Callable[[float], list[int]]) -> None:
         self.now = 1000.0

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.on_the_grid import on_grid
 
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kernels import implementation
@@ -50,10 +51,6 @@ def assert_same_bits(function: Callable[[], Any]) -> None:
     for expected, array in zip(reference, outcome, strict=True):
         assert (expected.dtype, expected.shape) == (array.dtype, array.shape)
         assert expected.tobytes() == np.ascontiguousarray(array).tobytes()
-
-
-def on_grid(values: Array) -> Array:
-    return np.rint(np.asarray(values) * GRID) / GRID + 0.0
 
 
 def tables(seed: int, n: int, d: int, k: int, kind: str) -> tuple[Array, Array]:
