@@ -310,7 +310,7 @@ CEILINGS = {
     "test lines per package line": 1.7,
     "tests that reach a private name": 8,
     "setattr in tests": 226,
-    "words on pages, pages": 35950,
+    "words on pages, pages": 36000,
     "lines over 88 columns, package and tests": 210,
     "functions more complex than 10": 0,
     "functions with more than 8 arguments": 0,
