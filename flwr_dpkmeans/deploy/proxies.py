@@ -35,9 +35,10 @@ def leave_loopback_out(environment: MutableMapping[str, str]) -> None:
     stated = [environment.get(variable, "") for variable in _EXCEPTIONS]
     names = [name.strip() for name in ",".join(stated).split(",")]
     excepted = dict.fromkeys([*filter(None, names), *_LOOPBACK])
+    value = "*" if "*" in names else ",".join(excepted)
     # Programs read the one or the other, and the first where there are both.
     for variable in _EXCEPTIONS:
-        environment[variable] = "*" if "*" in names else ",".join(excepted)
+        environment[variable] = value
 
 
 def choose_proxy(url: str, environment: MutableMapping[str, str]) -> None:
@@ -45,8 +46,9 @@ def choose_proxy(url: str, environment: MutableMapping[str, str]) -> None:
     if url == "":
         return
     for scheme in _SCHEMES:
-        for variable in (f"{scheme}_proxy", f"{scheme}_proxy".upper()):
-            environment.pop(variable, None)
+        variable = f"{scheme}_proxy"
+        environment.pop(variable, None)
+        environment.pop(variable.upper(), None)
     if url != NO_PROXY:
         environment["https_proxy"] = url
         environment["http_proxy"] = url
@@ -74,4 +76,5 @@ def proxy_before(address: str, *, insecure: bool = False) -> Proxy | None:
 
 def _without_password(url: str) -> str:
     whole = url if "://" in url else f"//{url}"
-    return urlsplit(whole).netloc.rpartition("@")[2] or "without an address"
+    _, _, host = urlsplit(whole).netloc.rpartition("@")
+    return host or "without an address"

@@ -72,8 +72,12 @@ def ask(options: NodeOptions) -> Answer:
     request = _private.impossible_activation(key.public_key())
     proxy = proxy_before(options.superlink, insecure=options.insecure)
     where = f"superlink {options.superlink}"
+    proxy_first = proxy_last = ""
     if proxy is not None:
         where += f" through {proxy}"
+        # What does not answer is rather the proxy; what answers is rather not.
+        proxy_first = f"correct {proxy.variable}, or {_WITHOUT_PROXY}, or "
+        proxy_last = f", or {_WITHOUT_PROXY}"
     authority = str(options.root_certificates) if options.root_certificates else None
     try:
         with _private.fleet_client(
@@ -109,17 +113,15 @@ def ask(options: NodeOptions) -> Answer:
         ):
             mend = (
                 "correct superlink and root-certificates, as its operator says on a way"
-                " that you trust"
+                f" that you trust{proxy_last}"
             )
-            if proxy is not None:
-                mend += f", or {_WITHOUT_PROXY}"
             raise ConfigurationError(
                 f"{where} is not the one that this node knows ({error}): {mend}."
             ) from error
-        mend = "have it started, or correct superlink"
-        if proxy is not None:
-            mend = f"correct {proxy.variable}, or {_WITHOUT_PROXY}, or {mend}"
-        raise UnansweredError(f"{where} does not answer ({error}): {mend}.") from error
+        raise UnansweredError(
+            f"{where} does not answer ({error}): {proxy_first}have it started, or"
+            " correct superlink."
+        ) from error
     times = [
         ssl.cert_time_to_seconds(certificate[side])
         for side in ("notBefore", "notAfter")
