@@ -41,6 +41,7 @@ from flwr_dpkmeans.deploy.guard.approved_fab import digest_of
 from flwr_dpkmeans.deploy.invitation import Invitation
 from flwr_dpkmeans.deploy.server_options import ServerOptions
 from flwr_dpkmeans.errors import ConfigurationError, PeerError
+from flwr_dpkmeans.flower._private import parsed_settings
 from flwr_dpkmeans.flower.progress import recorded_progress
 from flwr_dpkmeans.flower.round_trip import RoundTrip
 from flwr_dpkmeans.flower.run_progress import PROGRESS_FILE
@@ -893,6 +894,33 @@ def test_paths_of_a_run_are_those_of_who_types_them(
     assert "bounds='0,1' server-data='iris'" in typed[1][2]
 
 
+def test_a_run_without_one_of_the_parties_waits_for_the_others(
+    office: Path, folder: Path, typed: list[list[str]]
+) -> None:
+    """By an option of the command, which the app hears as its key."""
+    config = "bounds='0,1' cohort.min-clients=2"
+    words = ["run", str(folder), "--server", str(office), "-c", config]
+    assert main([*words, "--without", NAMES[1]]) == 0
+    settings = parsed_settings([typed[0][2]])
+    assert (settings["without"], settings["num-clients"]) == (NAMES[1], 2)
+    assert "--without" not in typed[0]
+    assert main([*words[:-1], f"{config} parties='{NAMES[0]}, {NAMES[2]}'"]) == 0
+    assert parsed_settings([typed[1][2]])["num-clients"] == 2
+
+
+def test_a_misspelt_party_is_named_before_anything_starts(
+    office: Path,
+    folder: Path,
+    typed: list[list[str]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["run", str(folder), "--server", str(office), "-c", "bounds='0,1'"]
+    assert main([*words, "--without", f"{NAMES[1]}x"]) == 1
+    error = capsys.readouterr().err
+    assert f"no party '{NAMES[1]}x' is invited: did you mean '{NAMES[1]}'?" in error
+    assert typed == []
+
+
 def test_the_check_plans_the_apps_own_configuration(office: Path, folder: Path) -> None:
     assert found(office, "run") == (
         Verdict.OK,
@@ -904,7 +932,7 @@ def test_the_check_plans_the_apps_own_configuration(office: Path, folder: Path) 
     assert says.startswith(
         "without a --run-config it would end at once: epsilon is -1.0, but it must be"
     )
-    rewrite(folder / "pyproject.toml", "num-clients = ", "parties = ")
+    rewrite(folder / "pyproject.toml", "num-clients = ", "members = ")
     rewrite(folder / "pyproject.toml", "\nbounds = ", "\nlimits = ")
     assert (
         f"{folder} has no key bounds, num-clients, and Flower takes only keys that"
