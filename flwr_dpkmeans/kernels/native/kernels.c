@@ -66,17 +66,33 @@ INLINE doubles all_doubles(double value) {
 /* The larger and the smaller of two vectors' floats, neither of which is not a number:
    single instructions that compilers do not find by themselves. */
 #if defined(__AVX512F__) && LANES == 16
-INLINE floats larger(floats a, floats b) { return (floats)_mm512_max_ps((__m512)a, (__m512)b); }
-INLINE floats smaller(floats a, floats b) { return (floats)_mm512_min_ps((__m512)a, (__m512)b); }
+INLINE floats larger(floats a, floats b) {
+    return (floats)_mm512_max_ps((__m512)a, (__m512)b);
+}
+INLINE floats smaller(floats a, floats b) {
+    return (floats)_mm512_min_ps((__m512)a, (__m512)b);
+}
 #elif defined(__AVX__) && LANES == 8
-INLINE floats larger(floats a, floats b) { return (floats)_mm256_max_ps((__m256)a, (__m256)b); }
-INLINE floats smaller(floats a, floats b) { return (floats)_mm256_min_ps((__m256)a, (__m256)b); }
+INLINE floats larger(floats a, floats b) {
+    return (floats)_mm256_max_ps((__m256)a, (__m256)b);
+}
+INLINE floats smaller(floats a, floats b) {
+    return (floats)_mm256_min_ps((__m256)a, (__m256)b);
+}
 #elif defined(__SSE2__) && LANES == 4
-INLINE floats larger(floats a, floats b) { return (floats)_mm_max_ps((__m128)a, (__m128)b); }
-INLINE floats smaller(floats a, floats b) { return (floats)_mm_min_ps((__m128)a, (__m128)b); }
+INLINE floats larger(floats a, floats b) {
+    return (floats)_mm_max_ps((__m128)a, (__m128)b);
+}
+INLINE floats smaller(floats a, floats b) {
+    return (floats)_mm_min_ps((__m128)a, (__m128)b);
+}
 #elif defined(__ARM_NEON) && LANES == 4
-INLINE floats larger(floats a, floats b) { return (floats)vmaxq_f32((float32x4_t)a, (float32x4_t)b); }
-INLINE floats smaller(floats a, floats b) { return (floats)vminq_f32((float32x4_t)a, (float32x4_t)b); }
+INLINE floats larger(floats a, floats b) {
+    return (floats)vmaxq_f32((float32x4_t)a, (float32x4_t)b);
+}
+INLINE floats smaller(floats a, floats b) {
+    return (floats)vminq_f32((float32x4_t)a, (float32x4_t)b);
+}
 #else
 INLINE floats chosen(masks where, floats yes, floats no) {
     return (floats)((where & (masks)yes) | (~where & (masks)no));
@@ -104,14 +120,16 @@ INLINE int any_of(double_masks where) {
     return _mm512_test_epi64_mask((__m512i)where, (__m512i)where) != 0;
 }
 INLINE doubles toward_zero(doubles values) {
-    return (doubles)_mm512_roundscale_pd((__m512d)values, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+    const int mode = _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC;
+    return (doubles)_mm512_roundscale_pd((__m512d)values, mode);
 }
 #elif defined(__AVX__) && LANES == 8
 INLINE int any_of(double_masks where) {
     return !_mm256_testz_si256((__m256i)where, (__m256i)where);
 }
 INLINE doubles toward_zero(doubles values) {
-    return (doubles)_mm256_round_pd((__m256d)values, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+    const int mode = _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC;
+    return (doubles)_mm256_round_pd((__m256d)values, mode);
 }
 #else
 INLINE int any_of(double_masks where) {
@@ -134,9 +152,11 @@ INLINE doubles toward_zero(doubles values) {
 /* The nearest whole number, halves to the even one. */
 INLINE doubles nearest_whole(doubles values) {
 #if defined(__AVX512DQ__) && LANES == 16
-    return (doubles)_mm512_roundscale_pd((__m512d)values, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const int mode = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+    return (doubles)_mm512_roundscale_pd((__m512d)values, mode);
 #elif defined(__AVX__) && LANES == 8
-    return (doubles)_mm256_round_pd((__m256d)values, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const int mode = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+    return (doubles)_mm256_round_pd((__m256d)values, mode);
 #else
     doubles nearest;
     for (int lane = 0; lane < PAIRS; lane++) nearest[lane] = __builtin_rint(values[lane]);

@@ -199,6 +199,13 @@ def test_outer_products(shape: tuple[int, int, int, int, str], radius: float) ->
 
 
 @needs_library
+def test_sums_of_products_that_might_be_rounded_are_left_to_numpy() -> None:
+    draws = np.random.default_rng(0)
+    steps = draws.integers(2**21, 2**22, (1000, 2)) * 2 + 1
+    assert_same_bits(lambda: outer_product_triangle(steps / GRID))
+
+
+@needs_library
 @given(shapes)
 @at_length
 def test_sums_distances_and_clipped_rows(shape: tuple[int, int, int, int, str]) -> None:
