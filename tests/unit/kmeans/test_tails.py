@@ -15,7 +15,8 @@ from support.on_the_grid import on_grid
 
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
-from flwr_dpkmeans.kmeans.tails import beyond_radius, excess_sums, shell_lengths
+from flwr_dpkmeans.kmeans.residuals.excess_sums import excess_sums
+from flwr_dpkmeans.kmeans.tails import beyond_radius, shell_lengths
 
 Floats = NDArray[np.float64]
 GRID = 2.0**16
