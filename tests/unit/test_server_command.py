@@ -819,7 +819,10 @@ def typed(office: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     typed: list[list[str]] = []
 
     def streamed(
-        superlink: str | None, arguments: list[str], environment: dict[str, str]
+        superlink: str | None,
+        arguments: list[str],
+        environment: dict[str, str],
+        patience: object,
     ) -> int:
         assert (superlink, environment["FLWR_HOME"]) == (
             None,
