@@ -312,10 +312,9 @@ def _mode(file: str, mode: int) -> Callable[[Place], None]:
     return lambda place: (place.root / file).chmod(mode)
 
 
-_FULL = SimpleNamespace(f_flag=0, 
-_NO_PROGRAMS = SimpleNamespace(f_flag=os.ST_NOEXEC, f_files=0, f_favail=0)
-    f_frsize=4096, f_blocks=10**9, f_bfree=10**9, f_bavail=10**9, f_files=9, f_favail=2
-)
+_BLOCKS = {"f_frsize": 4096, "f_blocks": 10**9, "f_bfree": 10**9, "f_bavail": 10**9}
+_FULL = SimpleNamespace(**_BLOCKS, f_files=9, f_favail=2, f_flag=0)
+_NO_PROGRAMS = SimpleNamespace(**_BLOCKS, f_files=0, f_favail=0, f_flag=os.ST_NOEXEC)
 WRONG, NOTE = Verdict.WRONG, Verdict.NOTE
 OTHER = Identity.generate().public_key.hex()
 
