@@ -13,13 +13,17 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
+from typing import NoReturn
 
 import click
 import httpx
@@ -53,7 +57,6 @@ from flwr_dpkmeans.sums.plan import Plan
 _FLWR = (sys.executable, "-m", "flwr.cli.app")
 _OWN_APP = "flwr_dpkmeans.flower.server_app:app"
 _STARTED = re.compile(r'(?:started run |"run-id": ")(\d+)')
-_PATIENCE_SECONDS, _POLL_SECONDS = 120.0, 2.0
 _GONE = "unregistered"
 _WORDLESS = (
     "Task failed with unknown error",
@@ -66,11 +69,20 @@ _ENDED_OUTSIDE = (
     " charged, and parties may have the result: ask them before a new run."
 )
 _STOPPED = 130
+_TERMINATED = 143
 _GOES_ON = (
     "only this command has ended: the run goes on and spends its budget, until 'flwr"
     " stop {}'"
 )
 _OPEN = "stopped before Flower named a run: 'flwr list' says whether one was started"
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a SuperLink that does not answer is waited for."""
+
+    seconds: float = 120.0
+    poll_seconds: float = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,14 +117,16 @@ class RunRequest:
     unknown: Sequence[str] = ()
 
 
-def run_app(request: RunRequest) -> int:
+def run_app(request: RunRequest, patience: Patience | None = None) -> int:
     """Check, run and stream.
 
-    The code is 0 only if the run completed, 130 if it was left to itself by Ctrl-C.
+    The code is 0 only if the run completed, 130 if it was left to itself by Ctrl-C, 143
+    by a termination.
 
     Raises the sentences of the ServerApp, before anything is started; whatever is wrong
     otherwise Flower says itself.
     """
+    patience = Patience() if patience is None else patience
     if is_own(request.app):
         for text in request.run_config:
             require_pairs("--run-config", text)
@@ -121,7 +135,7 @@ def run_app(request: RunRequest) -> int:
     if request.server is None:
         check(request)
         environment = os.environ | {"PATH": search_path()}
-        return _streamed(request.superlink, request.words, environment)
+        return _streamed(request.superlink, request.words, environment, patience)
     options = ServerOptions.load(request.server)
     require_proposed(Path(request.app), options.invitation)
     try:
@@ -138,7 +152,7 @@ def run_app(request: RunRequest) -> int:
         words += ["--run-config", settings_text(settings)]
     if request.format:
         words += ["--format", request.format]
-    code = _streamed(None, words, options.environment)
+    code = _streamed(None, words, options.environment, patience)
     if code == 0 and is_own(request.app):  # others write what they will
         print(
             f"{settings['output']} has the server's report, each party's own folder its"
@@ -265,10 +279,33 @@ def is_own(app: str) -> bool:
     return not app.startswith("@") and component == _OWN_APP
 
 
+class _Terminated(Exception):
+    """What ends this process as a service manager or `kill` does."""
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise _Terminated
+
+
+@contextmanager
+def _terminations() -> Iterator[None]:
+    """Raise `_Terminated` where a signal would end this process without a word."""
+    if threading.current_thread() is not threading.main_thread():
+        # Only the main thread may handle signals.
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def _streamed(
     superlink: str | None,
     arguments: Sequence[str],
     environment: Mapping[str, str],
+    patience: Patience,
 ) -> int:
     command = [
         *_FLWR,
@@ -277,12 +314,15 @@ def _streamed(
         "--stream",
     ]
     run_id, environment = "", {**environment, "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment,
-    ) as flower:
+    with (
+        _terminations(),
+        subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        ) as flower,
+    ):
         assert flower.stdout is not None
         try:
             for line in flower.stdout:
@@ -290,17 +330,13 @@ def _streamed(
                 if not run_id and (match := _STARTED.search(line)):
                     # Later lines may be a party's words.
                     run_id = match.group(1)
-        except KeyboardInterrupt:
-            # Flower's own command ends by it, too; its SuperLink does not.
-            print(
-                (
-                    _GOES_ON.format(" ".join(filter(None, (run_id, superlink))))
-                    if run_id
-                    else _OPEN
-                ),
-                file=sys.stderr,
-            )
-            return _STOPPED
+        except (KeyboardInterrupt, _Terminated) as stop:
+            # Ctrl-C ends Flower's own command, too, a termination of this process does
+            # not; its SuperLink goes on in either case.
+            flower.terminate()
+            named = " ".join(filter(None, (run_id, superlink)))
+            print(_GOES_ON.format(named) if run_id else _OPEN, file=sys.stderr)
+            return _TERMINATED if isinstance(stop, _Terminated) else _STOPPED
     if not run_id:
         return flower.returncode or 1
     if flower.returncode:
@@ -309,6 +345,7 @@ def _streamed(
             file=sys.stderr,
         )
     ended = _end_of(
+        patience,
         environment,
         *([superlink] if superlink else []),
         "--run-id",
@@ -323,22 +360,26 @@ def _streamed(
     return 1
 
 
-def _end_of(environment: Mapping[str, str], *which: str) -> Mapping[str, str]:
+def _end_of(
+    patience: Patience,
+    environment: Mapping[str, str],
+    *which: str,
+) -> Mapping[str, str]:
     """What is said of a run that has ended.
 
     However often the SuperLink is killed meanwhile.
     """
     last_answer = time.monotonic()
-    while time.monotonic() - last_answer < _PATIENCE_SECONDS:
+    while time.monotonic() - last_answer < patience.seconds:
         with suppress(PeerError):
             (run,) = listed_runs(environment, *which)
             if run["status"].startswith("finished"):
                 return run
             last_answer = time.monotonic()
-        time.sleep(_POLL_SECONDS)
+        time.sleep(patience.poll_seconds)
     return {
         "status": "of unknown status",
-        "status-details": f"no answer for {_PATIENCE_SECONDS:g} s: see flwr list.",
+        "status-details": f"no answer for {patience.seconds:g} s: see flwr list.",
     }
 
 
