@@ -718,15 +718,6 @@ def test_server_data_that_say_nothing_are_refused() -> None:
             ServerFacts(9, centre, 1.0, 1.0)
 
 
-def test_bounds_from_server_points_hold_them_all() -> None:
-    points = np.random.default_rng(2).normal(3.0, 5.0, (60, 4))
-    lower, upper = map(np.array, bounds_from_server(points))
-    assert (points >= lower).all()
-    assert (points <= upper).all()
-    farthest = np.linalg.norm(points - points.mean(axis=0), axis=1).max()
-    assert (upper - lower) / 2.0 == pytest.approx([farthest] * 4)
-
-
 # -- a client that declared too little -------------------------------------------------
 
 

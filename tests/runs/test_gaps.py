@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
-from flwr_dpkmeans import ClientLevel, DPKMeans, FederatedKMeans, Schema, federate
+from flwr_dpkmeans import ClientLevel, FederatedKMeans, Schema, federate
 from flwr_dpkmeans.errors import ConfigurationError, PrivacyWarning
 from flwr_dpkmeans.privacy.shown import error_text, rounded_text
 from flwr_dpkmeans.results.model import Model
@@ -269,15 +269,6 @@ def test_gaps_of_columns_that_are_not_clustered_are_no_caution() -> None:
     np.testing.assert_array_equal(km.cell_means_, km.cluster_centers_)
 
 
-def test_one_table_is_described_alike() -> None:
-    table = people()[1]
-    options: dict[str, Any] = {"noise": "seeded", "random_state": 2}
-    km = DPKMeans(2, bounds=SCHEMA, epsilon=2.0, **options).fit(table)
-    dead = figures(km, "all").loc[("dead", "share", "1")]
-    assert is_within(dead, table["dead"].mean())
-    assert km.cell_means_[old_cluster(km), 1] == pytest.approx(KILOS, abs=1.0)
-
-
 @pytest.mark.parametrize("trust", ["oblivious", "distributed", "central"])
 def test_every_trust_model_releases_the_same_description(trust: str) -> None:
     options: dict[str, Any] = {
@@ -350,21 +341,6 @@ def test_errors_are_of_the_size_that_is_printed() -> None:
     assert 0.75 < np.sqrt(np.mean(np.square(errors))) < 1.25
 
 
-def test_rows_that_are_dropped_say_the_same() -> None:
-    """Other cells are left, too: some thousand of them."""
-    dropping = {name: {**column, "missing": "drop"} for name, column in COLUMNS.items()}
-    km, other = fitted(), fitted(Schema(columns=dropping, profile=PROFILE))
-    assert other.missing_shares_ is None
-    mine, theirs = figures(km, "all"), figures(other, "all")
-    for key in theirs.index:
-        if key[1] == "spread":
-            continue
-        error = np.hypot(mine.loc[key].deviation, theirs.loc[key].deviation)
-        sampling = 1.5 if key[1] == "mean" else 0.01
-        difference = abs(mine.loc[key].estimate - theirs.loc[key].estimate)
-        assert difference < CLEAR * error + sampling, key
-
-
 def test_a_schema_without_such_gaps_releases_what_it_did() -> None:
     filled = {name: dict(column) for name, column in COLUMNS.items()}
     filled["weight"] |= {"missing": "fill", "fill": 70.0}
@@ -419,16 +395,6 @@ def test_nobody_counts_gaps_where_the_schema_says_so() -> None:
     # What is profiled is counted all the same: its figures would be wrong.
     both = fitted(Schema(columns=COLUMNS, profile=["dead"], gap_share=0.0))
     assert set(both.missing_shares_["column"]) == {"dead"}
-
-
-@pytest.mark.parametrize("algorithm", ["optimal", "k_fed"])
-def test_a_baseline_in_one_place_says_that_it_counts_no_gaps(algorithm: str) -> None:
-    schema = Schema(columns=CLUSTERED)
-    km = FederatedKMeans(2, algorithm=algorithm, bounds=schema, random_state=1)
-    words = "Missing cells of 'weight', 'ward' were not counted"
-    with pytest.warns(PrivacyWarning, match=words):
-        km.fit(parties(people()[1]))
-    assert km.cluster_centers_.shape == (2, 5)
 
 
 def test_what_reports_means_refuses_gaps_that_it_would_count_as_the_middle() -> None:

@@ -1421,18 +1421,6 @@ def test_labels_of_a_deployed_nodes_file_are_in_the_column_that_it_names(
         load_client(context(own | {"label-column": "kin"}, run))
 
 
-def test_in_a_simulation_the_run_names_the_labels(
-    table: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    join_ray(monkeypatch)
-    run = {"data": str(table), "partition": "contiguous"}
-    nodes = [{"partition-id": i, "num-partitions": 2} for i in range(2)]
-    for label, expected in (("group", [[0, 1, 0], [1, 0, 1]]), ("", [None, None])):
-        contexts = [context(node, run | {"label-column": label}) for node in nodes]
-        labels = [labels_of(load_client(each)) for each in contexts]
-        assert labels == expected
-
-
 def test_an_exact_evaluation_is_refused_outside_a_simulation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
