@@ -36,7 +36,6 @@ from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import (
     ConfigurationError,
     DataError,
-    PrivacyWarning,
     warn_once,
 )
 from flwr_dpkmeans.estimators.party_tables import Tables
@@ -358,13 +357,6 @@ def test_weights_are_refused_with_the_reason() -> None:
         model().fit(rows, groups=groups, sample_weight=np.ones(300))
     with pytest.raises(TypeError, match="unexpected keyword argument 'weights'"):
         model().fit(rows, groups=groups, weights=1)
-
-
-def test_what_a_report_says_against_a_run_points_at_the_caller_of_fit() -> None:
-    warn_once.cache_clear()
-    with pytest.warns(PrivacyWarning) as caught:
-        model().fit(tables())
-    assert {each.filename for each in caught} == {__file__}
 
 
 @pytest.mark.parametrize(
