@@ -141,22 +141,6 @@ def test_a_name_that_looks_the_same_in_other_characters_is_told_by_them() -> Non
         FederatedKMeans(2, bounds=(0, 1)).fit(tables)
 
 
-def test_a_bounds_file_is_matched_by_name(tmp_path: Path) -> None:
-    path = tmp_path / "bounds.csv"
-    path.write_text(FILE)
-    tables = frames(NAMES, NAMES)
-    expected = model().fit(tables).cluster_centers_
-    by_name = model(bounds=str(path)).fit(tables)
-    np.testing.assert_array_equal(by_name.cluster_centers_, expected)
-    assert by_name.bounds_ == ((0.0, 0.0, 0.0), tuple(WIDTHS))
-    others = [frame.rename(columns={"age": "weight"}) for frame in tables]
-    with pytest.raises(ConfigurationError, match="'weight' has no row in the bounds"):
-        model(bounds=str(path)).fit(others)
-    arrays = [frame.to_numpy() for frame in tables]
-    with pytest.raises(DataError, match="no column names, but the bounds"):
-        model(bounds=str(path)).fit(arrays)
-
-
 def test_server_data_are_matched_by_name() -> None:
     (points,) = frames(NAMES)
     fitted = [

@@ -17,8 +17,6 @@ from sklearn.base import clone, is_classifier
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.model_selection import (
     GridSearchCV,
-    GroupKFold,
-    KFold,
     cross_val_predict,
     cross_val_score,
 )
@@ -201,19 +199,6 @@ def test_its_chances_can_be_calibrated(make: Any) -> None:
     calibrated = CalibratedClassifierCV(make(), cv=3).fit(rows, species, **with_groups)
     assert calibrated.score(rows, species) > 0.9
     np.testing.assert_allclose(calibrated.predict_proba(rows).sum(axis=1), 1.0)
-
-
-def test_whole_parties_may_be_left_out() -> None:
-    rows, species, islands = penguins()
-    is_of = [islands == name for name in np.unique(islands)]
-    parts = [rows[rows_of_party] for rows_of_party in is_of]
-    labels = [species[rows_of_party] for rows_of_party in is_of]
-    options: dict[str, Any] = {"cv": KFold(3), "error_score": "raise"}
-    listed = cross_val_score(of_parties(), parts, labels, **options)
-    assert listed.min() > 0.9
-    options = {"cv": GroupKFold(3), "params": {"groups": islands}}
-    scores = cross_val_score(of_parties(), rows, species, groups=islands, **options)
-    assert sorted(scores) == pytest.approx(sorted(listed), abs=0.02)
 
 
 def test_a_series_is_put_into_the_order_of_a_frames_rows() -> None:

@@ -595,7 +595,7 @@ def test_one_rows_part_does_not_depend_on_the_others(d: int, k: int, n: int) -> 
 def test_another_search_for_large_tables_finds_the_same_labels(
     kind: str, d: int, k: int, n: int
 ) -> None:
-    """Beyond 2^20 distances another one is used; one row more moves no other's label."""
+    """Beyond 2^20 distances another is used; one row more moves no other's label."""
     plan = plan_of(d, k, n)
     private_sum = next(s for s in build_algorithm(plan).rounds if s.name == "proxies-1")
     n_rows = 2**20 // private_sum.blocks[0].shape[0]
