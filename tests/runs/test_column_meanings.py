@@ -5,7 +5,6 @@ Hours, skewed values, categories that could decide alone.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from flwr_dpkmeans.flower.strategies.noisy_lloyd import FastLloyd
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.results.model import Model
 
 N_ROWS = 4000
 DECIDES = "of the squared distances between the clusters' centres"
@@ -160,18 +158,6 @@ def every_meaning() -> pd.DataFrame:
             "crp": generator.choice([-999, 0.5, 7.0, 9000.0, 120.0], N_ROWS),
         }
     )
-
-
-def test_a_model_keeps_what_columns_mean(tmp_path: Path) -> None:
-    table, schema = every_meaning(), Schema(columns=EVERY)
-    km = fitted(schema, table, 3)
-    path = km.save(tmp_path / "model.json")
-    model = Model.load(path)
-    assert model.schema == schema
-    assert json.loads(path.read_bytes())["schema"] == schema.to_dict()
-    np.testing.assert_array_equal(model.predict(table), km.predict(table))
-    assert set(km.predict(table)) == {0, 1, 2}
-    assert model.shown() == km.model_.shown()
 
 
 OTHERS: list[tuple[str, dict[str, Any]]] = [

@@ -150,29 +150,6 @@ def test_objects_are_cloned_and_their_options_are_parameters() -> None:
         twin.set_params(eps__x=1)
 
 
-@pytest.mark.parametrize(
-    ("name", "short", "option", "expected"),
-    [
-        ("algorithm", "fastlloyd", "alpha", FastLloydOptions(alpha=0.6)),
-        ("n_clusters", "auto", "max_clusters", Auto(5)),
-        ("bounds", "private", "share", PrivateBounds(share=0.1)),
-        ("n_examples", "private", "share", PrivateCount(0.1)),
-        ("unit", "client", "examples_per_client", ClientLevel(7)),
-        ("evaluation", "private", "radius", Evaluation(radius=0.5)),
-        ("evaluation", "exact", "n_classes", ExactEvaluation(3)),
-        ("cohort", None, "masking", Cohort(masking=False)),
-    ],
-)
-def test_a_string_is_the_short_form_of_an_object(
-    name: str, short: str | None, option: str, expected: Any
-) -> None:
-    nested = {f"{name}__{option}": getattr(expected, option)}
-    stated = FederatedKMeans(**{name: short}).set_params(**nested)
-    at_once = FederatedKMeans().set_params(**{name: short}, **nested)
-    parameters = FederatedKMeans(**{name: expected}).get_params()
-    assert stated.get_params() == at_once.get_params() == parameters
-
-
 @pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("short", "long"),
