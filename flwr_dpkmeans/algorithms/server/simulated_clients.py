@@ -15,6 +15,7 @@ from flwr_dpkmeans.kernels.projected_sums import sums_and_counts
 from flwr_dpkmeans.kmeans.public_points.weighted_lloyd import weighted_kmeans
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.round import Array
+from flwr_dpkmeans.threads import one_thread
 
 CLIENT_STATISTIC_QUANTILE = 0.5
 """Of the simulated clients' norms."""
@@ -22,6 +23,7 @@ SIMULATED_CLIENTS = 200
 _SIMULATION_SEED = 20_250_711
 
 
+@one_thread()
 def client_bounds_of(
     config: RunConfig,
     points: Array,
