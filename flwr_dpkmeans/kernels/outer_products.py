@@ -14,7 +14,7 @@ from flwr_dpkmeans.kernels.triangles import triangle_of
 from flwr_dpkmeans.kernels.vectors import squared_lengths
 
 # Sums of multiples of 2^-32 below it are exact in float64.
-_EXACT_SUM = 2.0**20
+EXACT_SUM = 2.0**20
 _Prepare = Callable[[FloatArray], FloatArray]
 
 
@@ -56,7 +56,7 @@ def outer_product_sums(
     others there are.
     """
     n_features = points.shape[1]
-    entries = _entries(n_features)
+    entries = triangle_entries(n_features)
 
     def summed(part: slice) -> Sequence[FloatArray]:
         steps = np.zeros(len(entries))
@@ -64,7 +64,7 @@ def outer_product_sums(
         rows = prepare(points[part])
         squares = squared_lengths(rows)
         largest = float(squares.max(initial=1.0))
-        n_exact = max(1, int(_EXACT_SUM / largest))
+        n_exact = max(1, int(EXACT_SUM / largest))
         for first in range(0, len(rows), n_exact):
             block = rows[first : first + n_exact]
             product = block.T @ block
@@ -85,7 +85,7 @@ def outer_product_sums(
 
 
 @lru_cache(maxsize=16)
-def _entries(n_features: int) -> npt.NDArray[np.intp]:
+def triangle_entries(n_features: int) -> npt.NDArray[np.intp]:
     """Flat indices of the upper triangle, row by row."""
     rows, columns = np.triu_indices(n_features)
     return rows * n_features + columns

@@ -23,7 +23,7 @@ def clip_factor(
     The norm is L1 or L2, by its `order`.
     """
     values = as_floats(vector)
-    norm = _norm(np.ravel(values), order)
+    norm = vector_norm(np.ravel(values), order)
     # The computed norm may be a little too small, so vectors within the shade of the
     # bound are scaled as well.
     if norm <= bound * SHADE:
@@ -31,7 +31,7 @@ def clip_factor(
     return bound * SHADE * SHADE / norm
 
 
-def _norm(values: FloatArray, order: int) -> float:
+def vector_norm(values: FloatArray, order: int) -> float:
     """L1 or L2 norm of values (n,)."""
     if order == 1:
         return float(np.abs(values).sum())

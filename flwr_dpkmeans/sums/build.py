@@ -157,11 +157,13 @@ def _with_one_thread(step: PrivateSum) -> PrivateSum:
     """A round whose functions run in one thread."""
     limited = one_thread()
     labelled = None if step.labelled is None else limited(step.labelled)
+    many = None if step.many is None else limited(step.many)
     return replace(
         step,
         statistic=limited(step.statistic),
         advance=limited(step.advance),
         labelled=labelled,
+        many=many,
     )
 
 

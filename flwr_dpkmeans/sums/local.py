@@ -3,12 +3,13 @@
 For experiments with thousands of virtual clients.
 
 `run_direct` drives the same `Server` and `Client` as Flower does. They hand each other
-requests and replies as they are instead of bytes, one client after another, so that
+requests and replies as they are instead of bytes, a few clients after another, so that
 10,000 clients need no 10,000 vectors.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Self
 
@@ -16,21 +17,21 @@ import numpy as np
 
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.log import placed_logger
-from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.secagg.party import changed
 from flwr_dpkmeans.secagg.retry import Retry
 from flwr_dpkmeans.secagg.ring import Ring
 from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO
-from flwr_dpkmeans.sums.build import task_round
-from flwr_dpkmeans.sums.checks.columns import planned_schema
-from flwr_dpkmeans.sums.client import Client, Guard, Memory, Statistic
+from flwr_dpkmeans.sums import cohort
+from flwr_dpkmeans.sums.client import Client, Memory
+from flwr_dpkmeans.sums.cohort import Answered
 from flwr_dpkmeans.sums.paired import Awaited, Paired
 from flwr_dpkmeans.sums.plan import FIRST_NODE_ID, Plan
 from flwr_dpkmeans.sums.round import Array, Labels, State
 from flwr_dpkmeans.sums.server import Server
 from flwr_dpkmeans.sums.statement import Step
-from flwr_dpkmeans.sums.wire import Answer, Request
+from flwr_dpkmeans.sums.virtual import Virtual
+from flwr_dpkmeans.sums.wire import Answer, KeysReply, Request
 
 logger = placed_logger("flwr_dpkmeans.local")
 
@@ -62,90 +63,6 @@ def run_direct(
         on_step=on_step,
     )
     return run.play()
-
-
-class Virtual(Guard, Statistic):
-    """One client of this process while it answers.
-
-    Nothing is refused, charged or logged.
-    """
-
-    def __init__(
-        self,
-        run: LocalRun,
-        node_id: int,
-    ) -> None:
-        self.run_id = run.plan.run_id
-        self.node_id = node_id
-        self.stream = node_id
-        self._run = run
-        self._index = node_id - FIRST_NODE_ID
-        self._settings = run.plan.settings
-        self._labels = None
-        if run.labels is not None:
-            self._labels = run.labels[self._index]
-
-    def _table(self) -> tuple[Array, Array]:
-        """Points, and the columns of a profile beside them."""
-        table = self._run.parts[self._index]
-        _, n_columns = table.shape
-        width = n_columns - self._settings.n_beside
-        points = table[:, :width]
-        beside = table[:, width:]
-        return points, beside
-
-    def describe(self) -> tuple[int, tuple[str, ...], bool, str]:
-        """See `Statistic.describe`; names and schema are those of the plan."""
-        points, _ = self._table()
-        _, n_features = points.shape
-        settings = self._settings
-        has_labels = self._labels is not None
-        schema = planned_schema(settings)
-        return n_features, settings.feature_names, has_labels, schema
-
-    def compute(
-        self,
-        memory: Memory,
-        index: int,
-    ) -> Sequence[Array]:
-        """See `Statistic.compute`."""
-        plan = memory.plan
-        points, beside = self._table()
-        task = plan.task
-        if plan.discovers(index):
-            discoveries = memory.discoveries
-            return task.preliminary_statistic(plan, index, points, discoveries)
-        assert memory.clusters is not None
-        step = task_round(plan, index)
-        scaled = self._scaled(plan, points)
-        state = memory.clusters.view(step.reads)
-        return step.arrays_of(scaled, state, self._labels, beside)
-
-    def _scaled(
-        self,
-        plan: Plan,
-        points: Array,
-    ) -> Array:
-        """The points in the plan's box, made once where the tables are a list.
-
-        What is made anew each time is not retained either.
-        """
-        run = self._run
-        index = self._index
-        if index in run.scaled:
-            return run.scaled[index]
-        scaled = run.scale(plan, points)
-        if isinstance(run.parts, list):
-            run.scaled[index] = scaled
-        return scaled
-
-    def deliver(
-        self,
-        memory: Memory,
-        report: Callable[[], PrivacyReport],
-    ) -> bool:
-        """The memory is the result."""
-        return True
 
 
 class LocalRun(Server):
@@ -205,7 +122,7 @@ class LocalRun(Server):
     def play(self) -> Self:
         """Ask and answer until nothing is due."""
         while self.due is not None:
-            # One client after another, so that 10,000 clients need no 10,000 vectors.
+            # A few clients after another, so that 10,000 need no 10,000 vectors.
             step = self.take(self._answers())
             if step is not None:
                 self.steps.append(step)
@@ -213,9 +130,37 @@ class LocalRun(Server):
         return self
 
     def _answers(self) -> Iterator[tuple[int, Answer]]:
-        """Ask one client after another, when its answer is wanted."""
-        for node, request in self.requests():
-            yield node, self.ask(node, request)
+        """Ask one group of clients after another, when their answers are wanted."""
+        for group in cohort.groups(self, self.requests(), self._numbers_of()):
+            if cohort.answers_together(group, self.memories):
+                answers = cohort.answers(self, group, self.memories)
+            else:
+                answers = itertools.starmap(self.ask, group)
+            for answered in answers:
+                yield answered.node_id, self._remembered(answered)
+
+    def _numbers_of(self) -> Callable[[Virtual], int] | None:
+        """How much memory an answer takes; None where each client answers alone."""
+        if self.due in (Stage.KEYS, Stage.FINISH):
+            return lambda virtual: 0
+        index = self.session.round_index
+        if not cohort.computes_together(self, self.plan, index):
+            return None
+        n_entries = self.plan.round_at(index).length
+        return lambda virtual: max(n_entries, virtual.table.size)
+
+    def _remembered(self, answered: Answered) -> Answer:
+        """Put what a client remembers into the table of all, and hand its reply on."""
+        memory = answered.memory
+        protocol = memory.protocol
+        if isinstance(answered.reply, KeysReply) and isinstance(protocol, Retry):
+            fields = vars(protocol)
+            paired = Paired(**fields, awaited=self.awaited)
+            memory = changed(memory, protocol=paired)
+        self.memories[answered.node_id] = memory
+        self.unmasked_vector = answered.unmasked_vector
+        reply = answered.reply
+        return lambda *_: reply
 
     @property
     def nodes(self) -> tuple[int, ...]:
@@ -235,23 +180,16 @@ class LocalRun(Server):
 
     def ask(
         self,
-        node: int,
+        virtual: Virtual,
         request: Request,
-    ) -> Answer:
+    ) -> Answered:
         """What one client answers, as it is: whatever goes wrong here is raised."""
-        virtual = Virtual(self, node)
+        node = virtual.node_id
         client = Client(virtual, virtual, self.memories.get(node))
         memory, reply = client.handle(request)
         # Nobody is told that such a run is stopped.
         assert memory is not None
-        protocol = memory.protocol
-        if request.stage is Stage.KEYS and isinstance(protocol, Retry):
-            fields = vars(protocol)
-            paired = Paired(**fields, awaited=self.awaited)
-            memory = changed(memory, protocol=paired)
-        self.memories[node] = memory
-        self.unmasked_vector = client.unmasked_vector
-        return lambda *_: reply
+        return Answered(node, memory, reply, client.unmasked_vector)
 
     @property
     def first(self) -> Memory:

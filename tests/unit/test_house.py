@@ -25,7 +25,9 @@ def test_a_node_loads_no_server() -> None:
         "secagg.retry_session",
         "secagg.recover_session",
         "sums.server",
+        "sums.cohort",
         "sums.local",
+        "sums.virtual",
         "sums.checks.plausible",
     }
     assert loaded & server_side == set()

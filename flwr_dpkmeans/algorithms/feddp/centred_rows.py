@@ -11,7 +11,7 @@ from flwr_dpkmeans.algorithms.feddp.parting import MOVED, admits_moved
 from flwr_dpkmeans.kernels.clipping import clip_rows
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerFacts
-from flwr_dpkmeans.sums.round import Array, State
+from flwr_dpkmeans.sums.round import Array, State, StatisticOfMany
 
 
 def centred(
@@ -42,6 +42,19 @@ def with_parts(
         )
 
     return (*reads, *MOVED), both
+
+
+def without_parts(
+    public: PublicFacts,
+    of_many: StatisticOfMany,
+) -> StatisticOfMany | None:
+    """A round's statistic of many clients, where none of Lemma 17 is to be found.
+
+    It moves rows off the grid, where the last digits of sums depend on their order.
+    """
+    if getattr(public.options, "reduce_diameter", False):
+        return None
+    return of_many
 
 
 def clipped_statistic(

@@ -11,6 +11,7 @@ from flwr_dpkmeans.algorithms.feddp.centred_rows import (
     centred,
     clipped_statistic,
     with_parts,
+    without_parts,
 )
 from flwr_dpkmeans.algorithms.feddp.parting import MOVED
 from flwr_dpkmeans.algorithms.feddp.projection_state import MEAN_BEYOND, PROJECTION
@@ -19,7 +20,7 @@ from flwr_dpkmeans.algorithms.states.cluster_states import (
     SEED,
     SERVER_POINTS,
 )
-from flwr_dpkmeans.kernels import outer_products
+from flwr_dpkmeans.kernels import many_clients, outer_products
 from flwr_dpkmeans.kernels.clipping import clip_rows
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kernels.triangles import (
@@ -31,7 +32,7 @@ from flwr_dpkmeans.kernels.vector_clipping import clip_vector
 from flwr_dpkmeans.kmeans import projected
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerFacts
-from flwr_dpkmeans.sums.round import Array, PrivateSum, State
+from flwr_dpkmeans.sums.round import Array, PrivateSum, Sizes, State
 
 _ROUNDING = 1.05 * 2.0**-16
 """Grid step, with room for the last digits of the sums before they are rounded (2^-6 of
@@ -102,6 +103,18 @@ def outer_product_round(
             )
         ]
 
+    def of_many(rows: Array, sizes: Sizes, state: State) -> Sequence[Array]:
+        in_ball = centred(
+            rows,
+            facts,
+            radius,
+            state,
+        )
+        triangles = many_clients.outer_products_of_each(in_ball, sizes)
+        if per_client:
+            return [many_clients.clip_each(triangles, facts.outer_product_bound)]
+        return [round_to_grid(triangles)]
+
     def advance(state: State, released: ReleasedSum) -> State:
         noise = public.released_std(released.blocks[0])
         matrix = symmetric_from_triangle(released["outer_product"], public.n_features)
@@ -149,6 +162,7 @@ def outer_product_round(
         reads,
         admits,
         unrounded=exact,
+        many=without_parts(public, of_many),
     )
 
 

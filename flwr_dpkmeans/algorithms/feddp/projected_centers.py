@@ -6,7 +6,7 @@ import numpy as np
 
 from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum
 from flwr_dpkmeans.algorithms.budget.noise_shares import shared
-from flwr_dpkmeans.algorithms.feddp.centred_rows import with_parts
+from flwr_dpkmeans.algorithms.feddp.centred_rows import with_parts, without_parts
 from flwr_dpkmeans.algorithms.feddp.moved_parts import moved_centroids
 from flwr_dpkmeans.algorithms.feddp.projected_statistics import (
     new_centroids,
@@ -70,7 +70,7 @@ def centers_round(
             public.config.n_clusters,
         )
 
-    parts, statistic = projected_cluster_sums(
+    parts, statistic, of_many = projected_cluster_sums(
         public,
         facts,
         (sums_share, counts_share),
@@ -90,6 +90,7 @@ def centers_round(
         advance,
         facts.data_radius,
         *reads_and_admits,
+        many=without_parts(public, of_many),
     )
 
 
@@ -137,7 +138,7 @@ def lloyd_rounds(
             part * total / n_rounds,
             public.options.noise_kind,
         )
-        parts, statistic = projected_cluster_sums(
+        parts, statistic, of_many = projected_cluster_sums(
             public,
             facts,
             shares,
@@ -156,6 +157,7 @@ def lloyd_rounds(
             advance,
             facts.data_radius,
             *reads_and_admits,
+            many=without_parts(public, of_many),
         )
 
     return [

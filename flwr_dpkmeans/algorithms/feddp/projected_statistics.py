@@ -13,7 +13,7 @@ from flwr_dpkmeans.algorithms.feddp.centred_rows import centred, clipped_statist
 from flwr_dpkmeans.algorithms.feddp.moved_parts import moved_back
 from flwr_dpkmeans.algorithms.feddp.projection_state import MEAN_BEYOND
 from flwr_dpkmeans.algorithms.lloyd_family.count_sensitivities import counts_sensitivity
-from flwr_dpkmeans.kernels import projected_sums
+from flwr_dpkmeans.kernels import many_clients, projected_sums
 from flwr_dpkmeans.kernels.block_sums import in_blocks
 from flwr_dpkmeans.kernels.clipping import clip_rows
 from flwr_dpkmeans.kernels.grid import LabelArray, round_to_grid
@@ -25,7 +25,13 @@ from flwr_dpkmeans.kmeans.centre_errors.noisy_means import quotient_deviations
 from flwr_dpkmeans.kmeans.folding import truncate
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerFacts
-from flwr_dpkmeans.sums.round import Array, State
+from flwr_dpkmeans.sums.round import (
+    Array,
+    RoundStatistic,
+    Sizes,
+    State,
+    StatisticOfMany,
+)
 
 
 def projected_cluster_sums(
@@ -35,9 +41,9 @@ def projected_cluster_sums(
     labels_of: Callable[[Array, State], LabelArray],
     *,
     as_means: bool = False,
-) -> tuple[list[ReleasePart], Callable[[Array, State], Sequence[Array]]]:
+) -> tuple[list[ReleasePart], RoundStatistic, StatisticOfMany]:
     """Sums and counts by label, of a client clipped or, in step 3, turned into means
-    and indicators: what and how.
+    and indicators: what, and how of one client and of many.
     """
     k, d = public.config.n_clusters, public.n_features
     norm, order = (
@@ -55,6 +61,16 @@ def projected_cluster_sums(
         )
         return sums_and_counts(rows, labels_of(rows, state), k)
 
+    def sums_of_each(rows: Array, sizes: Sizes, state: State) -> tuple[Array, Array]:
+        in_ball = centred(
+            rows,
+            facts,
+            facts.data_radius,
+            state,
+        )
+        labels = labels_of(in_ball, state)
+        return many_clients.sums_and_counts_of_each(in_ball, labels, k, sizes)
+
     if public.settings.unit is PrivacyUnit.RECORD:
         # The centre is public, so the row's distance from it is all that one row adds.
         because = (
@@ -67,22 +83,26 @@ def projected_cluster_sums(
             PrivacyUnit.RECORD,
             because,
         )
-        return [
-            ReleasePart(
-                "clipped_sums",
-                (k, d),
-                sums,
-                shares[0],
-                sums.bound,
-            ),
-            ReleasePart(
-                "counts",
-                (k,),
-                counts_sensitivity(norm),
-                shares[1],
-                1.0,
-            ),
-        ], sums_of
+        return (
+            [
+                ReleasePart(
+                    "clipped_sums",
+                    (k, d),
+                    sums,
+                    shares[0],
+                    sums.bound,
+                ),
+                ReleasePart(
+                    "counts",
+                    (k,),
+                    counts_sensitivity(norm),
+                    shares[1],
+                    1.0,
+                ),
+            ],
+            sums_of,
+            sums_of_each,
+        )
     names, what = (
         ("clipped_sums", "counts"),
         ("list of cluster sums", "list of rows by cluster"),
@@ -106,6 +126,23 @@ def projected_cluster_sums(
             order=order,
         )
 
+    def clipped_of_each(
+        rows: Array,
+        sizes: Sizes,
+        state: State,
+    ) -> Sequence[Array]:
+        vectors, numbers = sums_of_each(rows, sizes, state)
+        if as_means:
+            vectors, numbers = many_clients.means_and_indicators_of_each(
+                vectors, numbers
+            )
+        return many_clients.clip_each_together(
+            vectors,
+            numbers,
+            *bounds,
+            order=order,
+        )
+
     vectors = clipped_statistic(
         "S10",
         what[0],
@@ -121,22 +158,26 @@ def projected_cluster_sums(
     )
     # An indicator is 0 or 1 before the list is scaled down.
     entry = min(1.0, numbers.bound) if as_means else numbers.bound
-    return [
-        ReleasePart(
-            names[0],
-            (k, d),
-            vectors,
-            shares[0],
-            vectors.bound,
-        ),
-        ReleasePart(
-            names[1],
-            (k,),
-            numbers,
-            shares[1],
-            entry,
-        ),
-    ], clipped_of
+    return (
+        [
+            ReleasePart(
+                names[0],
+                (k, d),
+                vectors,
+                shares[0],
+                vectors.bound,
+            ),
+            ReleasePart(
+                names[1],
+                (k,),
+                numbers,
+                shares[1],
+                entry,
+            ),
+        ],
+        clipped_of,
+        clipped_of_each,
+    )
 
 
 def new_centroids(

@@ -13,6 +13,7 @@ from flwr_dpkmeans.algorithms.feddp.centred_rows import (
     centred,
     clipped_statistic,
     with_parts,
+    without_parts,
 )
 from flwr_dpkmeans.algorithms.feddp.moved_parts import moved_back
 from flwr_dpkmeans.algorithms.feddp.projection_state import (
@@ -25,6 +26,7 @@ from flwr_dpkmeans.algorithms.states.cluster_states import (
     PROJECTED_POINTS,
     seed_of,
 )
+from flwr_dpkmeans.kernels import many_clients
 from flwr_dpkmeans.kernels.block_sums import in_blocks
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kernels.projected_labels import nearest_projected
@@ -35,7 +37,7 @@ from flwr_dpkmeans.kmeans.public_points.weighted_lloyd import weighted_kmeans
 from flwr_dpkmeans.privacy.release import PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerFacts
-from flwr_dpkmeans.sums.round import Array, PrivateSum, State
+from flwr_dpkmeans.sums.round import Array, PrivateSum, Sizes, State
 
 # share of the server points that keep their weights, if positive, however large the
 # noise is
@@ -95,6 +97,27 @@ def weights_round(
             )
         ]
 
+    def of_many(rows: Array, sizes: Sizes, state: State) -> Sequence[Array]:
+        in_ball = centred(
+            rows,
+            facts,
+            facts.data_radius,
+            state,
+        )
+        labels = nearest_projected(
+            in_ball,
+            state[PROJECTION],
+            state[PROJECTED_POINTS],
+        )
+        histograms = many_clients.counts_of_each(labels, facts.n_points, sizes)
+        if per_client:
+            histograms = many_clients.clip_each(
+                histograms,
+                facts.weights_bound,
+                order=order,
+            )
+        return [histograms]
+
     def advance(state: State, released: ReleasedSum) -> State:
         least = public.options.weight_threshold * public.released_std(
             released.blocks[0]
@@ -150,6 +173,7 @@ def weights_round(
         advance,
         facts.data_radius,
         *reads_and_admits,
+        many=without_parts(public, of_many),
     )
 
 

@@ -16,10 +16,12 @@ from support.masked_federation import Federation
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.secagg import ciphers, keys
 from flwr_dpkmeans.sums import paired as pairs
+from flwr_dpkmeans.sums.cohort import Answered
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.local import LocalRun
 from flwr_dpkmeans.sums.paired import Awaited, Paired
-from flwr_dpkmeans.sums.wire import Answer, Request
+from flwr_dpkmeans.sums.virtual import Virtual
+from flwr_dpkmeans.sums.wire import Request
 
 NODES = (3, 8, 11, 40, 99)
 
@@ -92,9 +94,9 @@ def test_few_masks_wait_for_their_other_end() -> None:
     waiting: list[int] = []
 
     class Noted(LocalRun):
-        def ask(self, node: int, request: Request) -> Answer:
+        def ask(self, virtual: Virtual, request: Request) -> Answered:
             waiting.append(len(self.awaited))
-            return super().ask(node, request)
+            return super().ask(virtual, request)
 
     for n_clients in (40, 80):
         waiting.clear()

@@ -33,10 +33,11 @@ from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums.build import initial_state
 from flwr_dpkmeans.sums.client import Client, Guard
 from flwr_dpkmeans.sums.draft import draft_plan
-from flwr_dpkmeans.sums.local import LocalRun, Virtual, run_direct
+from flwr_dpkmeans.sums.local import LocalRun, run_direct
 from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import FIRST_NODE_ID, Plan
 from flwr_dpkmeans.sums.server import Server
+from flwr_dpkmeans.sums.virtual import Virtual
 from flwr_dpkmeans.sums.wire import (
     Failure,
     KeysReply,
@@ -392,7 +393,7 @@ def test_the_columns_of_a_profile_stand_behind_the_points(
     )
     run.plan = SimpleNamespace(run_id=7, settings=SimpleNamespace(n_beside=n_beside))
     one = Virtual(run, FIRST_NODE_ID + 1)
-    points, beside = one._table()
+    points, beside = one.split_table()
     assert points.tolist() == table[:, :n_points].tolist()
     assert beside.tolist() == table[:, n_points:].tolist()
     assert one._labels.tolist() == [7, 8]  # type: ignore[union-attr]
