@@ -1,8 +1,8 @@
 """Differentially private federated k-means for Flower.
 
 An algorithm is a list of private sums, a trust model decides who may read a sum, Flower
-carries the messages. ``docs/explanation/rooms.md`` draws the rooms, says what each
-does and lists all pages.
+carries the messages. ``docs/explanation/how_a_run_works.md`` draws the rooms and says
+what each does; ``docs/index.md`` lists all pages.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _EXPORTS = {
     "flower.strategies.baseline_lloyd": "Lloyd",
     "flower.strategies.feddp": "FedDPKMeans",
     "flower.strategies.noisy_lloyd": "FastLloyd GLloyd SuLloyd",
-    "flower.strategies.proxy_lloyd": "ProxyLloyd",
+    "flower.strategies.proxy_strategy": "ProxyLloyd",
     "flower.strategies.secure_sum": "SecureSum",
     "flower.strategies.server_starts": (
         "ServerKMeansPlusPlus ServerLloyd SpherePacking"

@@ -1,4 +1,7 @@
-"""The public names, for type checkers and editors: `__init__.py` imports each when it is first used."""
+"""The public names, for type checkers and editors.
+
+`__init__.py` imports each when it is first used.
+"""
 
 from flwr_dpkmeans.algorithms.feddp.feddp_kmeans import (
     FedDPKMeansOptions as FedDPKMeansOptions,
@@ -45,7 +48,7 @@ from flwr_dpkmeans.flower.strategies.feddp import FedDPKMeans as FedDPKMeans
 from flwr_dpkmeans.flower.strategies.noisy_lloyd import FastLloyd as FastLloyd
 from flwr_dpkmeans.flower.strategies.noisy_lloyd import GLloyd as GLloyd
 from flwr_dpkmeans.flower.strategies.noisy_lloyd import SuLloyd as SuLloyd
-from flwr_dpkmeans.flower.strategies.proxy_lloyd import ProxyLloyd as ProxyLloyd
+from flwr_dpkmeans.flower.strategies.proxy_strategy import ProxyLloyd as ProxyLloyd
 from flwr_dpkmeans.flower.strategies.secure_sum import SecureSum as SecureSum
 from flwr_dpkmeans.flower.strategies.server_starts import (
     ServerKMeansPlusPlus as ServerKMeansPlusPlus,

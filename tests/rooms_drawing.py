@@ -1,5 +1,6 @@
-"""Draws the rooms on ``explanation/rooms.md`` by the law of imports (``python
-tests/rooms_drawing.py``).
+"""Draws the rooms on ``explanation/how_a_run_works.md`` by the law of imports.
+
+``python tests/rooms_drawing.py`` renews the drawing.
 """
 
 from __future__ import annotations

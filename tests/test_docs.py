@@ -11,6 +11,7 @@ import inspect
 import logging
 import pkgutil
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -251,8 +252,9 @@ def test_the_drawing_of_the_rooms_is_the_law_of_imports() -> None:
 
 
 def test_the_page_of_rooms_describes_every_room() -> None:
-    rooms = DOCS / "explanation" / "rooms.md"
-    described = set(re.findall(r"^\| `(\w+)` \|", rooms.read_text(), re.MULTILINE))
+    page = (DOCS / "explanation" / "how_a_run_works.md").read_text()
+    rooms = page.partition("\n## The rooms of the package\n")[2]
+    described = set(re.findall(r"^\| `(\w+)` \|", rooms, re.MULTILINE))
     assert described == {
         path.parent.name for path in (ROOT / "flwr_dpkmeans").glob("*/__init__.py")
     }
@@ -271,20 +273,19 @@ def test_the_page_of_commands_is_that_of_the_commands() -> None:
 # -- features --------------------------------------------------------------------------
 
 
-FEATURES = DOCS / "reference" / "features.md"
+FEATURES = tomllib.loads((ROOT / "tests" / "features.toml").read_text())
 
 
-def rows_below(heading: str) -> dict[str, str]:
-    """Names in a table of the page of features, with the test file of each."""
-    text = FEATURES.read_text().partition(f"\n## {heading}\n")[2]
-    table = text.partition("\n## ")[0]
-    row = r"^\| (`[^|]+`) \| [^|]+ \| `([^`]+)` \|$"
+def file_of_each(kind: str) -> dict[str, str]:
+    """Names of a kind of features, with the test file of each.
+
+    Every row says who asked for its features.
+    """
     pairs = [
-        (name, test)
-        for names, test in re.findall(row, table, re.MULTILINE)
-        for name in re.findall(r"`([^`]+)`", names)
+        (name, row["tested_in"]) for row in FEATURES[kind] for name in row["names"]
     ]
     assert len({name for name, _ in pairs}) == len(pairs)
+    assert all(row["asked_by"].strip() for row in FEATURES[kind])
     return dict(pairs)
 
 
@@ -298,15 +299,15 @@ def option_names() -> set[str]:
 
 
 def test_every_option_has_a_row_that_says_who_asked_for_it() -> None:
-    assert set(rows_below("Options")) == option_names()
+    assert set(file_of_each("options")) == option_names()
 
 
 def test_every_command_has_a_row_that_says_who_asked_for_it() -> None:
     names = {name for name, _ in commands_page.commands()}
-    assert set(rows_below("Commands")) == names
+    assert set(file_of_each("commands")) == names
 
 
-FEATURE_TESTS = rows_below("Options") | rows_below("Commands")
+FEATURE_TESTS = file_of_each("options") | file_of_each("commands")
 
 
 @pytest.mark.parametrize("name", FEATURE_TESTS)

@@ -1,5 +1,7 @@
-"""What every clustering has: its state, private discovery of count and bounds, private
-evaluation, and what is refused.
+"""What every clustering has.
+
+Its state, private discovery of count and bounds, private evaluation, and what is
+refused.
 
 Clients check the state that a server sends, so that their search is exact: on the grid
 and inside these ranges all sums are exact, and each row's label is then a function of
@@ -116,6 +118,7 @@ class KMeansTask(Task):
     """
 
     def longest(self) -> Task:
+        """With as many iterations as there may be."""
         if "max_iter" not in self.options.__dataclass_fields__:
             return self
         changes: dict[str, Any] = {"max_iter": self.max_rounds or MAX_ITERATIONS}
@@ -147,6 +150,7 @@ class KMeansTask(Task):
     profile_round = staticmethod(profile_round)
 
     def result_arrays(self, config: RunConfig) -> tuple[str, ...]:
+        """Names of what a result has besides centroids and counts."""
         return (
             CENTRE_DEVIATION,
             *result_extras(config),
@@ -158,8 +162,9 @@ class KMeansTask(Task):
         plan: Plan,
         state: State,
     ) -> Result:
-        """``centroids`` in the units of the data, ``scaled`` in the box, noisy
-        ``counts``, and what a run asked for.
+        """Centroids and noisy counts, and what a run asked for.
+
+        ``centroids`` are in the units of the data, ``scaled`` in the box.
         """
         beside = {
             name: state.arrays[name]
@@ -192,8 +197,9 @@ class KMeansTask(Task):
         delta: float,
         n_features: int | None,
     ) -> tuple[PlannedRound, ...]:
-        """None, a private count, or two histograms (without a width: missing), the
-        first with the count.
+        """None, a private count, or two histograms (without a width: missing).
+
+        The first with the count.
         """
         settings = config.settings
         counts = self.counts(settings.unit)
@@ -251,8 +257,9 @@ class KMeansTask(Task):
         points: Array,
         discoveries: Discoveries,
     ) -> list[Array]:
-        """One client's exact part of it, from its rows, (n_points, n_features), in the
-        data's units, on the grid.
+        """One client's exact part of it, from its rows, (n_points, n_features).
+
+        In the data's units, on the grid.
 
         Within each block's sensitivity whatever the coarse ranges are; a
         `ProtocolError` if these are not released yet.
@@ -397,8 +404,9 @@ class KMeansTask(Task):
                 )
 
     def check(self, settings: Settings) -> None:
-        """Refuse too few rows, tables of too many cells, and clip bounds in units that
-        are not known yet.
+        """Refuse too few rows, tables of too many cells.
+
+        And clip bounds in units that are not known yet.
         """
         if settings.standard_columns and settings.unit is PrivacyUnit.CLIENT:
             raise ConfigurationError(
@@ -427,8 +435,9 @@ class KMeansTask(Task):
         settings: Settings,
         trust: TrustModel,
     ) -> None:
-        """Refuse numbers of rounds that do not exist, choices of k that are not public,
-        noise without shares.
+        """Refuse numbers of rounds that do not exist, and noise without shares.
+
+        And choices of k that are not public.
         """
         rounds = self.max_rounds
         if rounds == 0 and not self.starts_private:
@@ -498,8 +507,9 @@ class KMeansTask(Task):
         step: PrivateSum | None,
         state: State,
     ) -> bool:
-        """Whether a state has centroids of the plan's shape that are exact, and beside
-        them just what is read.
+        """Whether a state has centroids of the plan's shape that are exact.
+
+        And beside them just what is read.
         """
         if (
             not {"centroids", "counts"} <= set(state.arrays)
@@ -581,8 +591,9 @@ class KMeansTask(Task):
         state: State,
         names: Sequence[str],
     ) -> tuple[str, ...]:
-        """Say so where k follows from nothing, or an evaluation's cost is within two
-        deviations of its noise of 0.
+        """Say so where k follows from nothing.
+
+        Or an evaluation's cost is within two deviations of its noise of 0.
         """
         cost = state.arrays.get(CLIPPED_COST)
         blurred: tuple[str, ...] = ()
@@ -617,8 +628,9 @@ def centre_half_widths(plan: Plan, state: State) -> Array:
 
 
 def counts_std(plan: Plan) -> tuple[float, bool]:
-    """Standard deviation on a cluster's count in the last round that has one, 0
-    without; and whether it is of rows.
+    """Standard deviation on a cluster's count in the last round that has one.
+
+    0 without; and whether it is of rows.
     """
     by_row = plan.settings.unit is PrivacyUnit.RECORD
     for planned in reversed(plan.rounds):

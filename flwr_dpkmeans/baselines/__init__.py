@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from flwr_dpkmeans.baselines.balcan import balcan
 from flwr_dpkmeans.baselines.central import fit, require_central
-from flwr_dpkmeans.baselines.max_cover import MaxCoverResult, max_cover
+from flwr_dpkmeans.baselines.max_cover import max_cover
+from flwr_dpkmeans.baselines.noisy_averages import MaxCoverResult
 from flwr_dpkmeans.baselines.pooled import k_fed, optimal
 
 __all__ = [

@@ -1,5 +1,6 @@
-"""Central differentially private k-means by noisy trees and local search (Balcan et al.
-2017, ICML), as a baseline.
+"""Central differentially private k-means by noisy trees and local search.
+
+Balcan et al. 2017 (ICML), as a baseline.
 
 Rows are projected; the centres of the full cells of trees, each cell cut into halves
 along every axis, are candidates; swaps of candidates, drawn by the exponential
@@ -27,15 +28,14 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from flwr_dpkmeans.baselines.max_cover import (
+from flwr_dpkmeans.baselines.cover_budget import (
     CentralLine,
-    MaxCoverResult,
-    Table,
     average_sizes,
-    average_twice,
     gaussian_lines,
     price_releases,
 )
+from flwr_dpkmeans.baselines.cover_points import Draws, Table
+from flwr_dpkmeans.baselines.noisy_averages import MaxCoverResult, average_twice
 from flwr_dpkmeans.baselines.pooled import FloatArray
 from flwr_dpkmeans.baselines.selection import (
     SELECTION_SLACK,
@@ -73,14 +73,14 @@ def balcan(
     *,
     epsilon: float,
     delta: float,
-    source: NoiseSource,
-    generator: np.random.Generator,
+    draws: Draws,
     n_examples: int | None = None,
     n_components: int | None = None,
     n_levels: int = 7,
 ) -> MaxCoverResult:
-    """Cluster points, (n_points, n_features), in one place by noisy trees, local
-    search, and two noisy averages.
+    """Cluster points in one place by noisy trees, local search and two noisy averages.
+
+    Points are (n_points, n_features).
 
     Arguments are those of `max_cover`; `n_levels` is that of the trees, whose finest
     cells have 2^-n_levels of the side. Each of `_PURE`'s shares is a pure release, so
@@ -91,6 +91,7 @@ def balcan(
 
     Examples
     --------
+    >>> from flwr_dpkmeans.baselines.cover_points import Draws
     >>> from flwr_dpkmeans.privacy.noise import SeededNoise
     >>> generator = np.random.default_rng(0)
     >>> points = np.repeat([[-0.75], [0.5]], 5000, axis=0)
@@ -99,8 +100,7 @@ def balcan(
     ...     2,
     ...     epsilon=1.0,
     ...     delta=1e-6,
-    ...     source=SeededNoise(generator),
-    ...     generator=generator,
+    ...     draws=Draws(SeededNoise(generator), generator),
     ... )
     >>> np.sort(result.centroids[:, 0]).round(1).tolist()
     [-0.8, 0.5]
@@ -110,7 +110,7 @@ def balcan(
         n_clusters,
         n_examples,
         n_components,
-        generator,
+        draws.generator,
     )
     lines = draft_search(
         epsilon,
@@ -120,11 +120,15 @@ def balcan(
         n_features=table.points.shape[1],
         n_levels=n_levels,
     )
-    clipped, projected = table.clipped_and_projected(generator)
+    clipped, projected = table.clipped_and_projected(draws.generator)
     cells, search = lines[:2]
     # Before anything is released, since it refuses what is too slow.
-    sampler = CoverageSampler(1.0 / search.noise_scale, byte_source(source, generator))
-    shifts = round_to_grid(generator.uniform(-1.0, 1.0, (N_TREES, table.n_components)))
+    sampler = CoverageSampler(
+        1.0 / search.noise_scale, byte_source(draws.source, draws.generator)
+    )
+    shifts = round_to_grid(
+        draws.generator.uniform(-1.0, 1.0, (N_TREES, table.n_components))
+    )
     centres_by_tree = [
         tree_centres(
             projected,
@@ -132,17 +136,17 @@ def balcan(
             cells.noise_scale,
             table.n_examples,
             shift,
-            source,
+            draws.source,
         )
         for shift in shifts
     ]
     # Fewer than clusters are filled up by uniform points.
     n_centres = sum(map(len, centres_by_tree))
     n_missing = max(0, n_clusters - n_centres)
-    uniform = generator.uniform(-1.0, 1.0, (n_missing, table.n_components))
+    uniform = draws.generator.uniform(-1.0, 1.0, (n_missing, table.n_components))
     centres = np.concatenate([*centres_by_tree, uniform])
     candidates = round_to_grid(np.clip(centres, -1.0, 1.0))
-    start = generator.choice(len(candidates), n_clusters, replace=False)
+    start = draws.generator.choice(len(candidates), n_clusters, replace=False)
     chosen = local_search(
         exact_distances(projected, candidates),
         start,
@@ -154,7 +158,7 @@ def balcan(
         projected,
         candidates[chosen],
         lines,
-        source,
+        draws.source,
     )
 
 
@@ -230,8 +234,9 @@ def _pure_line(
     mechanism: str,
     proof: str,
 ) -> CentralLine:
-    """What is told of a pure release, whose scale is never below the priced one, or a
-    whole number's step.
+    """What is told of a pure release, whose scale is never below the priced one.
+
+    Or a whole number's step.
     """
     row, bound = sensitivity.proof
     scale = max(1.0, math.nextafter(sensitivity.bound / event.epsilon, math.inf))
@@ -256,8 +261,9 @@ def tree_centres(
     shift: FloatArray,
     source: NoiseSource,
 ) -> FloatArray:
-    """Centres of one tree's root and full cells, (n, m), the root of side 4 around the
-    box moved by the shift, (m,).
+    """Centres of one tree's root and full cells, (n, m).
+
+    The root of side 4 around the box moved by the shift, (m,).
 
     All 2^m cells that a full cell is cut into are counted with Laplace noise, empty
     ones too; those above the paper's 2 log(n) scales are full.
@@ -315,8 +321,9 @@ def local_search(
     n_components: int,
     sampler: CoverageSampler,
 ) -> _Integers:
-    """Columns, (k,), that the exponential mechanism swaps in, from a start, and of all
-    states one that it draws.
+    """Columns, (k,), that the exponential mechanism swaps in, from a start.
+
+    And of all states one that it draws.
 
     Each of as many draws as there are swaps, and of one more, is paid for by
     `draft_search`.
@@ -334,15 +341,17 @@ def local_search(
 
 
 def scores(costs: _Integers, n_components: int) -> _Integers:
-    """Costs over a fourth of the largest squared distance, which is 4 p in the box [-1,
-    1]^p, rounded down.
+    """Costs over a fourth of the largest squared distance, rounded down.
+
+    That distance is 4 p in the box [-1, 1]^p.
     """
     return costs // (n_components << _COST_BITS)
 
 
 def swap_costs(distances: FloatArray, chosen: _Integers) -> _Integers:
-    """Costs, (k, m), of the chosen columns with one of them, by row, replaced by
-    another, by column.
+    """Costs, (k, m), of the chosen columns with one of them replaced.
+
+    By row the one that is replaced, by column the one that replaces it.
     """
     to_chosen = distances[:, chosen]
     labels = to_chosen.argmin(axis=1)

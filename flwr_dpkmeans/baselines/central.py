@@ -16,7 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.baselines.balcan import balcan
-from flwr_dpkmeans.baselines.max_cover import CentralLine, MaxCoverResult, max_cover
+from flwr_dpkmeans.baselines.cover_budget import CentralLine
+from flwr_dpkmeans.baselines.cover_points import Draws
+from flwr_dpkmeans.baselines.max_cover import max_cover
+from flwr_dpkmeans.baselines.noisy_averages import MaxCoverResult
 from flwr_dpkmeans.baselines.pooled import k_fed, optimal
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import ConfigurationError
@@ -84,8 +87,9 @@ def fit(config: RunConfig, parts: Sequence[Array]) -> tuple[State, Box, PrivacyR
 
 
 def require_central(config: RunConfig) -> None:
-    """Refuse client-level privacy and another trust model than ``central``, which no
-    central baseline has.
+    """Refuse client-level privacy and another trust model than ``central``.
+
+    No central baseline has either.
     """
     if config.unit is not PrivacyUnit.RECORD:
         raise ConfigurationError(
@@ -167,8 +171,7 @@ def _noisy(
         config.n_clusters,
         epsilon=config.epsilon,
         delta=delta,
-        source=source,
-        generator=np.random.default_rng([seed, 1]),
+        draws=Draws(source, np.random.default_rng([seed, 1])),
         n_examples=config.n_examples,
         n_components=config.n_components,
         n_levels=config.n_levels,

@@ -33,8 +33,9 @@ def optimal(
     n_init: int = 20,
     random_state: int | None = None,
 ) -> FloatArray:
-    """Cluster the pooled parts, (n_i, n_features) in any common unit, by scikit-learn's
-    k-means. NOT private.
+    """Cluster the pooled parts by scikit-learn's k-means. NOT private.
+
+    Parts are (n_i, n_features) in any common unit.
 
     "Optimal" is the usual name of this baseline in the literature; it is the best of
     `n_init` restarts of k-means++ (Arthur and Vassilvitskii 2007; Lloyd 1982) and of as
@@ -97,8 +98,9 @@ def _from_leading_directions(
     n_init: int,
     random_state: int | None,
 ) -> FloatArray:
-    """Centres of k-means in the plane of the leading directions, then of Lloyd's method
-    from there.
+    """Centres of k-means in the plane of the leading directions.
+
+    And then of Lloyd's method from there.
     """
     middle = points.mean(axis=0)
     _, directions = np.linalg.eigh((points - middle).T @ (points - middle))
@@ -126,8 +128,9 @@ def k_fed(
     n_init: int = 10,
     random_state: int | None = None,
 ) -> FloatArray:
-    """Cluster by k-FED: local k-means, farthest-first starts, and one Lloyd step on the
-    clients' centres. NOT private.
+    """Cluster by k-FED: local k-means, farthest-first starts.
+
+    And one Lloyd step on the clients' centres. NOT private.
 
     Each client sends the centres of its own k-means with ``min(k_local, n_i)``
     clusters; `k_local` is `n_clusters` by default, and at most that. The server starts
@@ -165,8 +168,9 @@ def k_fed(
 
 
 def combine_centres(sent: Sequence[FloatArray], n_clusters: int) -> FloatArray:
-    """The server's (n_clusters, n_features) centroids from the (k_i, n_features)
-    centres that each client sent.
+    """The server's centroids, (n_clusters, n_features).
+
+    From the (k_i, n_features) centres that each client sent.
 
     They are averages of the received centres nearest to each start; a start that
     repeats another stays as it is. Fewer centres than clusters are a DataError.
@@ -195,8 +199,9 @@ def run_kmeans(
     weights: FloatArray | None = None,
     start: FloatArray | None = None,
 ) -> FloatArray:
-    """The (n_clusters, n_features) centres of scikit-learn's k-means, by default from
-    k-means++.
+    """The (n_clusters, n_features) centres of scikit-learn's k-means.
+
+    By default from k-means++.
     """
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
@@ -228,8 +233,9 @@ def require_count(name: str, value: object) -> int:
 
 
 def require_points(points: npt.ArrayLike) -> FloatArray:
-    """Return points as a float64 table, or raise if they are not a finite one with at
-    least one column.
+    """Return points as a float64 table.
+
+    Or raise if they are not a finite one with at least one column.
     """
     table = np.asarray(points, dtype=np.float64)
     if table.ndim != 2 or table.shape[1] == 0:
@@ -277,8 +283,9 @@ def _farthest_first(
     n_first: int,
     n_clusters: int,
 ) -> list[int]:
-    """The indices of the first rows, then repeatedly of the row farthest from all
-    chosen ones.
+    """Indices of the first rows, then always of the row farthest from all of these.
+
+    From all that were chosen before it.
     """
     chosen = list(range(n_first))
     nearest = _squared_distances(received, received[chosen]).min(axis=1)

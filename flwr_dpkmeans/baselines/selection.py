@@ -94,6 +94,7 @@ _SHADE = 1.0 - 2.0**-40
 # Below this part of epsilon the theorem's delta is 0 in floats, whatever epsilon.
 _SLOWEST = 2.0**-12
 _SLOWEST_RATE = 2.0**-16
+_UP = 1.0 + 2.0**-50
 
 
 def selection_delta(epsilon: float, rate: float) -> float:
@@ -101,7 +102,8 @@ def selection_delta(epsilon: float, rate: float) -> float:
 
     At an epsilon of at least the rate, which is positive.
     """
-    exponent = -(epsilon + rate) / math.expm1(rate)
+    numerator = epsilon + rate
+    exponent = -numerator / math.expm1(rate)
     factor = -math.expm1(-rate)
     return factor * math.exp(exponent)
 
@@ -151,7 +153,8 @@ class CoverageSampler:
                 f"the rate of the selections is {rate:.3g}, but it must be at least"
                 f" {_SLOWEST_RATE:.3g}: give a larger epsilon or a larger delta."
             )
-        self._base = Fraction(math.exp(-rate) * (1.0 + 2.0**-50))
+        rounded_up = math.exp(-rate) * _UP
+        self._base = Fraction(rounded_up)
         self._weights = [1 << _WEIGHT_BITS]
         self._random_bytes = random_bytes
 
@@ -161,9 +164,11 @@ class CoverageSampler:
         It covers so many fewer records than the best one.
         """
         weights = self._weights
+        base = self._base
         while len(weights) <= deficit and weights[-1]:
-            numerator = weights[-1] * self._base.numerator
-            weights.append(numerator // self._base.denominator)
+            numerator = weights[-1] * base.numerator
+            weight = numerator // base.denominator
+            weights.append(weight)
         if deficit < len(weights):
             return weights[deficit]
         return 0
@@ -239,23 +244,30 @@ class CoverGrid:
         n_components = points.shape[1]
         exponents = np.arange(n_components, dtype=np.int64)
         self._strides = self._n_axis**exponents
-        vertices = list(itertools.product((0, 1), repeat=n_components))
+        sides = (0, 1)
+        vertices = list(itertools.product(sides, repeat=n_components))
         corners = np.array(vertices, dtype=np.int64)
-        self._corners = np.sort(corners @ self._strides)
+        keys_of_corners = corners @ self._strides
+        self._corners = np.sort(keys_of_corners)
         from_corner = points + 1.0
         in_steps = from_corner * 2.0**level
-        cells = np.floor(in_steps).astype(np.int64)
+        whole_steps = np.floor(in_steps)
+        cells = whole_steps.astype(np.int64)
         last_cell = self._n_axis - 2
         np.clip(cells, 0, last_cell, out=cells)
         keys_of_cells = cells @ self._strides
-        self._cells, self._cell_of_point = np.unique(keys_of_cells, return_inverse=True)
+        self._cells, self._cell_of_point = np.unique(
+            keys_of_cells,
+            return_inverse=True,
+        )
         n_cells = len(self._cells)
         cell_counts = np.bincount(self._cell_of_point, minlength=n_cells)
         self._cell_counts = cell_counts.astype(np.int64)
         corners_of_cells = self._corners_of(self._cells)
         touching = corners_of_cells.ravel()
         self.keys, positions = np.unique(touching, return_inverse=True)
-        weights = np.repeat(self._cell_counts, len(self._corners))
+        n_corners = len(self._corners)
+        weights = np.repeat(self._cell_counts, n_corners)
         coverage = np.bincount(
             positions.ravel(),
             weights=weights,
@@ -267,7 +279,8 @@ class CoverGrid:
     @property
     def n_candidates(self) -> int:
         """Number of grid points."""
-        return int(self._n_axis ** len(self._strides))
+        n_components = len(self._strides)
+        return int(self._n_axis**n_components)
 
     def choose(self, sampler: CoverageSampler) -> int:
         """Choose one grid point that was not chosen before, and cover its points.
@@ -275,10 +288,12 @@ class CoverGrid:
         Return its key.
         """
         histogram = np.bincount(self.coverage, minlength=1)
-        n_covering = len(self.coverage) - int(histogram[0])
+        n_without = int(histogram[0])
+        n_covering = len(self.coverage) - n_without
         # A chosen grid point covers no uncovered points: it is one of the uncovering
         # ones, and left out of them.
-        n_uncovering = self.n_candidates - n_covering - len(self._chosen)
+        n_chosen = len(self._chosen)
+        n_uncovering = self.n_candidates - n_covering - n_chosen
         coverage = sampler.draw_coverage(histogram, n_uncovering)
         if coverage:
             members = self.keys[self.coverage == coverage]
@@ -334,7 +349,11 @@ class CoverGrid:
         cells = self._cells[touched]
         corners = self._corners_of(cells)
         around = np.searchsorted(self.keys, corners)
-        np.subtract.at(self.coverage, around, counts[:, None])
+        np.subtract.at(
+            self.coverage,
+            around,
+            counts[:, None],
+        )
         self._cell_counts[touched] = 0
 
     @staticmethod

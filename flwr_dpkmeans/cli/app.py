@@ -13,13 +13,13 @@ import typer
 
 from flwr_dpkmeans import __version__
 from flwr_dpkmeans.cli.doctor import doctor
+from flwr_dpkmeans.cli.forecasts import plan
 from flwr_dpkmeans.cli.node import node
 from flwr_dpkmeans.cli.owner import identity, ledger, schema
 from flwr_dpkmeans.cli.parsing import Command, Group, PassingOn
-from flwr_dpkmeans.cli.plan import plan
+from flwr_dpkmeans.cli.prediction import options, predict
 from flwr_dpkmeans.cli.run import run
-from flwr_dpkmeans.cli.server import results, server
-from flwr_dpkmeans.cli.tables import options, predict
+from flwr_dpkmeans.cli.superlink import results, server
 from flwr_dpkmeans.errors import DPKMeansError, nearest
 
 SCRIPT, MODULE = "flwr-dpkmeans", "python -m flwr_dpkmeans"

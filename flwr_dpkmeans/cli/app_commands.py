@@ -1,5 +1,6 @@
-"""Commands beside a run: a table is labelled by a model, and the keys of `flwr run` are
-listed.
+"""Commands beside a run.
+
+A table is labelled by a model, and the keys of `flwr run` are listed.
 """
 
 from __future__ import annotations
@@ -14,11 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.files.dialect import Dialect
-from flwr_dpkmeans.data.files.open_table import ColumnUse, OpenTable
+from flwr_dpkmeans.data.files.open_table import ColumnUse, OpenTable, require_rows
 from flwr_dpkmeans.data.files.reader import open_table
 from flwr_dpkmeans.data.files.text.encoded_text import text_chunks
 from flwr_dpkmeans.data.files.text.tally import Tally
-from flwr_dpkmeans.data.tables import require_rows
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.flower.run_keys import run_keys
 from flwr_dpkmeans.log import printable
@@ -163,8 +163,9 @@ class _Labelled:
         labelled: pd.DataFrame,
         records: NDArray[np.int64],
     ) -> pd.DataFrame:
-        """A line without label for each record that is no row, so that lines and
-        records agree.
+        """A line without label for each record that is no row.
+
+        So that lines and records agree.
         """
         end = int(records[-1]) + 1 if len(records) else self.n_rows
         return labelled.set_axis(records, axis=0).reindex(range(self.n_rows, end))

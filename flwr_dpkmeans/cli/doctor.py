@@ -4,8 +4,10 @@ from __future__ import annotations
 
 
 def doctor() -> int:
-    """Say which versions are here, which were tried together, where files can be
-    written, which ports are free; the exit code is 1 if something would fail.
+    """Say which versions are here and which were tried together.
+
+    Also where files can be written, and which ports are free; the exit code is 1 if
+    something would fail.
     """
     from flwr_dpkmeans.cli.doctor_command import print_findings
 

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from flwr_dpkmeans.cli.file_format import FileFormat
-from flwr_dpkmeans.cli.parsing import Command, Group, takes
+from flwr_dpkmeans.cli.option_objects import takes
+from flwr_dpkmeans.cli.parsing import Command, Group
 
 NodeFile = Annotated[Path, typer.Argument(help="NODE.toml, or its folder.")]
 AsJson = Annotated[bool, typer.Option("--json", help="The same for programs.")]
@@ -104,8 +105,9 @@ class InitOptions(FileFormat):
 @node.command("init", cls=Command, rich_help_panel=_SET_UP)
 @takes(InitOptions)
 def init(options: InitOptions) -> int:
-    """Make this party's folder NAME with keys and strict files, and write it into the
-    invitation.
+    """Make this party's folder NAME with keys and strict files.
+
+    It is written into the invitation, too.
     """
     from flwr_dpkmeans.deploy import node_command
     from flwr_dpkmeans.deploy.node_setup import NewNode
@@ -127,8 +129,9 @@ def init(options: InitOptions) -> int:
 
 @node.command("pin", cls=Command, rich_help_panel=_SET_UP)
 def pin(file: NodeFile) -> int:
-    """Write the identities of the complete invitation into the policy, and print them
-    to be compared.
+    """Write the identities of the complete invitation into the policy.
+
+    They are printed, to be compared.
     """
     from flwr_dpkmeans.deploy import node_command
 
@@ -161,8 +164,9 @@ def start(
     wait: Patient = False,
     dry_run: DryRun = False,
 ) -> int:
-    """Look at everything, then run flower-supernode with the guard, or say what is
-    wrong.
+    """Look at everything, then run flower-supernode with the guard.
+
+    Or say what is wrong.
     """
     from flwr_dpkmeans.deploy import node_command
 

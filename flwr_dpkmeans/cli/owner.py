@@ -1,5 +1,6 @@
-"""``flwr-dpkmeans ledger``, ``identity`` and ``schema``: what a node's owner looks at
-and decides.
+"""``flwr-dpkmeans ledger``, ``identity`` and ``schema``.
+
+What a node's owner looks at and decides.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from typing import Annotated
 import typer
 
 from flwr_dpkmeans.cli.file_format import FileFormat
-from flwr_dpkmeans.cli.parsing import Command, Group, takes
+from flwr_dpkmeans.cli.option_objects import takes
+from flwr_dpkmeans.cli.parsing import Command, Group
 
 LedgerPath = Annotated[Path, typer.Argument(help="The ledger file.")]
 KeyPath = Annotated[Path, typer.Argument(help="The key file.")]
@@ -43,7 +45,7 @@ def show_ledger(
     ] = False,
 ) -> int:
     """Print what was spent, by data set, unit of privacy and run."""
-    from flwr_dpkmeans.deploy import owner_commands
+    from flwr_dpkmeans.deploy.owner import owner_commands
 
     return owner_commands.show_ledger(path, as_list=json)
 
@@ -51,27 +53,29 @@ def show_ledger(
 @ledger.command("verify", cls=Command)
 def verify_ledger(path: LedgerPath) -> int:
     """Check every line, and the head file beside the ledger."""
-    from flwr_dpkmeans.deploy import owner_commands
+    from flwr_dpkmeans.deploy.owner import owner_commands
 
     return owner_commands.verify_ledger(path)
 
 
 @ledger.command("accept", cls=Command)
 def accept_ledger(path: LedgerPath) -> int:
-    """Go on with the ledger as it stands: for its owner, after looking at what is
-    missing from it.
+    """Go on with the ledger as it stands.
+
+    For its owner, after looking at what is missing from it.
     """
-    from flwr_dpkmeans.deploy import owner_commands
+    from flwr_dpkmeans.deploy.owner import owner_commands
 
     return owner_commands.accept_ledger(path)
 
 
 @identity.command("new", cls=Command)
 def new_identity(path: KeyPath) -> int:
-    """Make a key file, and print the public key that the other parties pin in their
-    policies.
+    """Make a key file, and print its public key.
+
+    The other parties pin it in their policies.
     """
-    from flwr_dpkmeans.deploy import owner_commands
+    from flwr_dpkmeans.deploy.owner import owner_commands
 
     return owner_commands.new_identity(path)
 
@@ -79,7 +83,7 @@ def new_identity(path: KeyPath) -> int:
 @identity.command("show", cls=Command)
 def show_identity(path: KeyPath) -> int:
     """Print the public key of a key file."""
-    from flwr_dpkmeans.deploy import owner_commands
+    from flwr_dpkmeans.deploy.owner import owner_commands
 
     return owner_commands.show_identity(path)
 
@@ -94,10 +98,11 @@ class DraftOptions(FileFormat):
 @schema.command("draft", cls=Command)
 @takes(DraftOptions)
 def draft(options: DraftOptions) -> int:
-    """Write names and kinds of a table's columns into a .toml file beside it; the rest
-    is yours.
+    """Write names and kinds of a table's columns into a .toml file beside it.
+
+    The rest is yours.
     """
-    from flwr_dpkmeans.deploy import owner_commands
+    from flwr_dpkmeans.deploy.owner import owner_commands
 
     return owner_commands.draft_schema(options.path, options.dialect)
 
@@ -117,11 +122,12 @@ class CheckOptions(FileFormat):
 @schema.command("check", cls=Command)
 @takes(CheckOptions)
 def check(options: CheckOptions) -> int:
-    """Say how an own table reads by a schema: what is missing, misspelt, or outside the
-    bounds, and which values.
+    """Say how an own table reads by a schema.
+
+    What is missing, misspelt, or outside the bounds, and which values.
     """
     from flwr_dpkmeans.data.loading.layout import Layout
-    from flwr_dpkmeans.deploy import owner_commands
+    from flwr_dpkmeans.deploy.owner import owner_commands
 
     layout = Layout(dialect=options.dialect, query=options.query)
     return owner_commands.check_schema(options.path, options.table, layout)

@@ -1,13 +1,13 @@
-"""How words of a command line become options: what is misspelt is named together with
-the nearest that there is.
+"""How words of a command line become options.
+
+What is misspelt is named together with the nearest that there is.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
-from dataclasses import MISSING, Field, fields
-from inspect import Parameter, Signature, unwrap
+from collections.abc import Sequence
+from inspect import unwrap
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 import click
@@ -23,53 +23,6 @@ if TYPE_CHECKING:
 
 WORDS, UNKNOWN = "flwr_dpkmeans.words", "flwr_dpkmeans.unrecognised"
 """Where a context keeps what `PassingOn` takes, and what it does not recognise."""
-
-
-def takes(
-    options: type[OptionsT],
-) -> Callable[[Callable[[OptionsT], int]], Callable[..., int]]:
-    """Make a command of a function that takes all of its options as one object.
-
-    Parameters
-    ----------
-    options : type
-        Dataclass with an option or argument of typer for each field.
-
-    Returns
-    -------
-    callable
-        Decorator; what it returns has a keyword for each field, as typer reads them.
-    """
-    hints = get_type_hints(options, include_extras=True)
-
-    def decorate(run: Callable[[OptionsT], int]) -> Callable[..., int]:
-        def command(**values: object) -> int:
-            return run(options(**values))
-
-        parameters = [
-            Parameter(
-                field.name,
-                Parameter.KEYWORD_ONLY,
-                default=_default_of(field),
-                annotation=hints[field.name],
-            )
-            for field in fields(options)
-        ]
-        command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-        command.__annotations__ = dict(hints)
-        command.__doc__ = run.__doc__
-        command.__name__ = run.__name__
-        return command
-
-    return decorate
-
-
-def _default_of(field: Field[object]) -> object:
-    if field.default_factory is not MISSING:
-        return field.default_factory()
-    if field.default is MISSING:
-        return Parameter.empty
-    return field.default
 
 
 class _Documented(TyperCommand):
@@ -262,19 +215,3 @@ class Group(TyperGroup):
             sentence = f"there is no command {name!r}: {nearest(name, self.commands)}"
             raise click.UsageError(sentence, ctx)
         return super().resolve_command(ctx, args)
-
-
-def require_one_at_most(**values: object) -> None:
-    """Refuse more than one of options that exclude each other.
-
-    Parameters
-    ----------
-    **values : object
-        By the option's name; None and False are those that are not there.
-    """
-    present = [name for name, value in values.items() if value not in (None, False)]
-    if len(present) > 1:
-        first, second = (f"--{name.replace('_', '-')}" for name in present[:2])
-        raise click.UsageError(
-            f"{first} is not allowed with {second}", click.get_current_context()
-        )

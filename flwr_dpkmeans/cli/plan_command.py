@@ -1,5 +1,6 @@
-"""``python -m flwr_dpkmeans plan``: what to expect of a run, before any data are
-touched.
+"""``python -m flwr_dpkmeans plan``.
+
+What to expect of a run, before any data are touched.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ from flwr_dpkmeans.results.whole_files import write_whole
 
 
 def print_forecast(options: PlanOptions) -> int:
-    """Forecast and print; returns 0, or 2 if something that was asked for does not
-    exist.
+    """Forecast and print; returns 0.
+
+    Or 2 if something that was asked for does not exist.
     """
     try:
         forecast = make_one(options)
@@ -55,8 +57,9 @@ def print_forecast(options: PlanOptions) -> int:
 
 
 def make_one(options: PlanOptions) -> Forecast:
-    """Forecast with a progress bar, or a line where it would not be seen, on the error
-    stream: output stays clean.
+    """Forecast with a progress bar, or a line where it would not be seen.
+
+    On the error stream: output stays clean.
     """
     request = request_of(options)
     console = Console(stderr=True)
@@ -109,8 +112,9 @@ def _begun(done: int, total: int) -> None:
 
 
 def _read_shape(options: PlanOptions, like: str) -> dict[str, int]:
-    """Take names and kinds of a table's columns, and how many rows it has only where
-    that is said to be public.
+    """Take names and kinds of a table's columns.
+
+    And how many rows it has only where that is said to be public.
     """
     table, schema = open_table(like), schema_of(options.bounds)
     names = _named_columns(options.bounds, schema)

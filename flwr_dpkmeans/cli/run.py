@@ -9,7 +9,8 @@ from typing import Annotated
 import click
 import typer
 
-from flwr_dpkmeans.cli.parsing import UNKNOWN, WORDS, takes
+from flwr_dpkmeans.cli.option_objects import takes
+from flwr_dpkmeans.cli.parsing import UNKNOWN, WORDS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +46,10 @@ class RunOptions:
 
 @takes(RunOptions)
 def run(options: RunOptions) -> int:
-    """Check the configuration and the table, run flwr run --stream, and return how the
-    run ended. Every argument of flwr run will do: see flwr run --help.
+    """Check the configuration and the table, then run flwr run --stream.
+
+    The exit code says how the run ended. Every argument of flwr run will do: see flwr
+    run --help.
     """
     from flwr_dpkmeans.deploy.run_command import RunRequest, run_app
 

@@ -9,10 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.table_labels import column_labels
-from flwr_dpkmeans.errors import (
-    ConfigurationError,
-    DataError,
-)
+from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 
 def as_array(points: object) -> NDArray[np.generic]:

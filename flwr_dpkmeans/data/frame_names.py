@@ -6,9 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from flwr_dpkmeans.data.table_labels import column_labels
-from flwr_dpkmeans.errors import (
-    DataError,
-)
+from flwr_dpkmeans.errors import DataError
 
 
 def frame_columns(points: object) -> tuple[str, ...]:

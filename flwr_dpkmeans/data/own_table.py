@@ -10,11 +10,10 @@ from pathlib import Path
 from flwr_dpkmeans.data.columns.guess import DRAFT_WEIGHT, guess_column
 from flwr_dpkmeans.data.files import reader as files
 from flwr_dpkmeans.data.files.dialect import UNSTATED, Dialect
-from flwr_dpkmeans.data.files.open_table import OpenTable
+from flwr_dpkmeans.data.files.open_table import OpenTable, require_rows
 from flwr_dpkmeans.data.files.raw_table import RawTable
 from flwr_dpkmeans.data.files.text.text_file import text_suffix
 from flwr_dpkmeans.data.files.whole_tables import one_block
-from flwr_dpkmeans.data.tables import require_rows
 from flwr_dpkmeans.errors import DataError
 
 

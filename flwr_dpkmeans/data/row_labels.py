@@ -1,5 +1,6 @@
-"""What a caller gives beside a table's rows, such as classes or parties, in the order
-of these rows.
+"""What a caller gives beside a table's rows, such as classes or parties.
+
+In the order of these rows.
 
 pandas joins by the labels of rows, its index, so that whoever shuffles a frame and not
 the series beside it still means the same rows. By position every second class would be

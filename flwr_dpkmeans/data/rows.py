@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.resources import limits
 
 Array = NDArray[np.float64]
@@ -24,8 +25,9 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """A table, (n, d), or a column, (n,), of which slices are arrays, made when they
-    are asked for.
+    """A table, (n, d), or a column, (n,).
+
+    Of which slices are arrays, made when they are asked for.
 
     Examples
     --------
@@ -45,16 +47,29 @@ class Rows:
         return self.shape[0]
 
     def __getitem__(self, rows: Any) -> Any:
-        """An array of a slice, or `Rows` of some columns, as ``rows[:, places]``, or of
-        the rows of an ascending index: an array if they are few.
+        """An array of a slice, or `Rows` of some columns, as ``rows[:, places]``.
+
+        Or of the rows of an ascending index: an array if they are few.
         """
         if isinstance(rows, slice):
-            start, stop, _ = rows.indices(len(self))
-            window = slice(start, stop)
+            start, stop, step = rows.indices(len(self))
+            _require(step == 1)
+            end = max(start, stop)
+            window = slice(start, end)
             return self.read(window)
         if isinstance(rows, tuple):
+            rows_of_all = rows[0]
+            _require(isinstance(rows_of_all, slice))
+            _require(rows_of_all == slice(None))
             return self.then(lambda block: block[rows])
-        return self._taken(rows)
+        index = np.asarray(rows)
+        if len(index) > 0:
+            steps = np.diff(index)
+            _require(index.dtype.kind in "iu")
+            _require(bool(np.all(steps >= 0)))
+            _require(index[0] >= 0)
+            _require(index[-1] < len(self))
+        return self._taken(index)
 
     def __array__(
         self,
@@ -123,6 +138,18 @@ class Rows:
             return taken
         whole = slice(0, len(index))
         return taken.read(whole)
+
+
+def _require(can_be_read: bool) -> None:
+    """Raise for an index that blocks cannot answer one after the other.
+
+    Against rows that nobody asked for, or that are none: what memory held before.
+    """
+    if not can_be_read:
+        raise LocalMisuseError(
+            "rows beyond memory are read from the first to the last: take a slice"
+            " without a step, all rows of some columns, or an ascending index."
+        )
 
 
 def is_large(shape: Shape) -> bool:

@@ -26,17 +26,12 @@ from flwr_dpkmeans.data.columns.column import Column
 from flwr_dpkmeans.data.columns.column_kind import Kind, Transform
 from flwr_dpkmeans.data.columns.dates import days_of, iso_date
 from flwr_dpkmeans.data.columns.in_units import decoded
-from flwr_dpkmeans.data.columns.seen import (
-    MOST_OUTSIDE,
-    Seen,
-    Spread,
-    added,
-)
+from flwr_dpkmeans.data.columns.seen import MOST_OUTSIDE, Seen, Spread, added
 from flwr_dpkmeans.data.columns.stated import Stated
 from flwr_dpkmeans.data.columns.treatment import Missing, Outside
 from flwr_dpkmeans.data.files.dialect import UNSTATED, Dialect
 from flwr_dpkmeans.data.files.formats.frames import frame_table
-from flwr_dpkmeans.data.files.open_table import ColumnUse
+from flwr_dpkmeans.data.files.open_table import ColumnUse, say_doubts
 from flwr_dpkmeans.data.files.raw_table import RawTable, source_name
 from flwr_dpkmeans.data.files.reader import open_table
 from flwr_dpkmeans.data.points import Bounds
@@ -530,11 +525,11 @@ class Schema(Stated):
 
     def _encoded_file(self, path: str | Path) -> Encoded:
         """All rows of a file, with what its owner should know of how it was read."""
-        opened = open_table(path, self.file)
+        names = {column.name for column in self.columns}
+        opened = open_table(path, self.file, names_in_header=names)
         use = ColumnUse(self.number_columns, self.text_columns, keeps_text=False)
         blocks = [self.encoded(raw) for raw in opened.blocks(use)]
-        for doubt in opened.reading.doubts():
-            say_once(doubt.level, doubt.sentence)
+        say_doubts(opened)
         points = np.concatenate([block.points for block in blocks])
         left_out_by = np.concatenate([block.left_out_by for block in blocks])
         seen = added(block.seen for block in blocks)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import stat
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,28 +55,22 @@ class Store:
         """
         if self.folder is None or not self.keeps:
             return None
-        files = set(self.folder.glob("*.rows"))
-        of_this_name = [path for path in files if path.match(f"{self.name}-*-*.rows")]
-        for other in files.difference(of_this_name):
+        file_name = re.compile(rf"{re.escape(self.name)}-(\d+)-(\d+)\.rows")
+        newest, shape, last_use = None, (0, 0), -math.inf
+        for path in self.folder.glob("*.rows"):
             with suppress(OSError):  # another process may have been faster
-                if time.time() - other.stat().st_mtime > _UNUSED_SECONDS:
-                    other.unlink()
-        if not of_this_name:
+                used = path.lstat().st_mtime
+                facts = file_name.fullmatch(path.name)
+                if facts is None:
+                    if time.time() - used > _UNUSED_SECONDS:
+                        path.unlink()
+                elif used > last_use:
+                    newest, last_use = path, used
+                    shape = int(facts[1]), int(facts[2])
+        if newest is None:
             return None
-        path = of_this_name[0]
         with suppress(OSError):
-            n_rows, width = map(int, path.stem.split("-")[-2:])
-            file = _opened_if_private(path)
-            if file is None:
-                _logger.warning(
-                    "%s is left alone: it is another user's, or open to others", path
-                )
-                return None
-            if os.fstat(file.fileno()).st_size != 8 * n_rows * width:
-                path.unlink()  # cut short, as by a full disk
-                return None
-            path.touch()
-            return _mapped(file, width, path)
+            return _stored_rows(newest, shape)
         return None
 
     def forget(self) -> None:
@@ -100,33 +96,42 @@ class Store:
         in_memory: list[Array] = []
         n_bytes = 0
         n_rows = 0
-        width = None
         file = None
         keeps = self.keeps
-        progress = _Progress(what)
+        for block in _of_one_width(blocks, what):
+            in_memory.append(block)
+            n_bytes += block.nbytes
+            n_rows += len(block)
+            if keeps and n_bytes > limits().table_bytes:
+                if file is None:
+                    file = self._tried(what)
+                keeps = file is not None
+                if file is not None:
+                    self._write(file, in_memory)
+                    in_memory.clear()
+        if file is None:
+            if len(in_memory) == 1:
+                return in_memory[0]
+            return np.concatenate(in_memory)
+        self._write(file, [])
+        path = None
+        width = block.shape[1]
+        if self.folder and self.name:
+            path = self.folder / f"{self.name}-{n_rows}-{width}.rows"
+            # Another process was faster, or files here have no second name.
+            with suppress(OSError):
+                os.link(file.name, path)
+        return _mapped(file, width, path)
+
+    def _write(
+        self,
+        file: IO[bytes],
+        blocks: Iterable[Array],
+    ) -> None:
+        """Write blocks to the file, and all that waits for it."""
         try:
             for block in blocks:
-                if width is None:
-                    width = block.shape[1]
-                if block.shape[1] != width:
-                    raise DataError(
-                        f"{what} was replaced as it was read, {width} columns by"
-                        f" {block.shape[1]}: retry."
-                    )
-                in_memory.append(block)
-                n_bytes += block.nbytes
-                n_rows += len(block)
-                progress.log(n_rows)
-                if keeps and n_bytes > limits().table_bytes:
-                    if file is None:
-                        file = self._tried(what)
-                    keeps = file is not None
-                    while file is not None and in_memory:
-                        file.write(np.ascontiguousarray(in_memory.pop(0)).data)
-            if file is None:
-                if len(in_memory) == 1:
-                    return in_memory[0]
-                return np.concatenate(in_memory)
+                file.write(np.ascontiguousarray(block).data)
             file.flush()
         except OSError as error:
             mend = (
@@ -136,13 +141,6 @@ class Store:
             raise DataError(
                 f"rows beyond memory cannot be kept in {self._place(error)}: {mend}."
             ) from None
-        path = None
-        if self.folder and self.name:
-            path = self.folder / f"{self.name}-{n_rows}-{width}.rows"
-            # Another process was faster, or files here have no second name.
-            with suppress(OSError):
-                os.link(file.name, path)
-        return _mapped(file, block.shape[1], path)
 
     def _tried(self, what: str) -> IO[bytes] | None:
         """The file, or None where there can be none.
@@ -169,6 +167,23 @@ class Store:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder.chmod(0o700)
         return tempfile.NamedTemporaryFile(dir=self.folder, suffix=".rows")
+
+
+def _stored_rows(path: Path, shape: tuple[int, int]) -> Rows | None:
+    """Map a file of so many rows and columns; None if it is not what it should be."""
+    n_rows, width = shape
+    file = _opened_if_private(path)
+    if file is None:
+        _logger.warning(
+            "%s is left alone: it is another user's, or open to others", path
+        )
+        return None
+    if os.fstat(file.fileno()).st_size != 8 * n_rows * width:
+        file.close()
+        path.unlink()  # cut short, as by a full disk
+        return None
+    path.touch()
+    return _mapped(file, width, path)
 
 
 def _opened_if_private(path: Path) -> IO[bytes] | None:
@@ -198,27 +213,29 @@ def _is_private(facts: os.stat_result) -> bool:
     return facts.st_uid == os.geteuid() and not facts.st_mode & 0o077
 
 
-class _Progress:
-    """Says in this party's own log how fast a long table is read."""
+def _of_one_width(blocks: Iterable[Array], what: str) -> Iterator[Array]:
+    """Blocks of a table, whose width does not change.
 
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._started = time.monotonic()
-        self._last_line = self._started
-
-    def log(self, n_rows: int) -> None:
-        """Write a line if the last one is some time ago."""
+    This party's own log says, from time to time, how fast a long one is read.
+    """
+    started = last_line = time.monotonic()
+    n_rows = 0
+    width = None
+    for block in blocks:
+        if width is None:
+            width = block.shape[1]
+        if block.shape[1] != width:
+            raise DataError(
+                f"{what} was replaced as it was read, {width} columns by"
+                f" {block.shape[1]}: retry."
+            )
+        n_rows += len(block)
         now = time.monotonic()
-        if now <= self._last_line + _SECONDS_BETWEEN_LINES:
-            return
-        self._last_line = now
-        per_second = n_rows / (now - self._started)
-        _logger.info(
-            "%s: %d rows read, %.3g a second",
-            self._what,
-            n_rows,
-            per_second,
-        )
+        if now > last_line + _SECONDS_BETWEEN_LINES:
+            last_line = now
+            per_second = n_rows / (now - started)
+            _logger.info("%s: %d rows read, %.3g a second", what, n_rows, per_second)
+        yield block
 
 
 def _mapped(
@@ -228,20 +245,12 @@ def _mapped(
 ) -> Rows:
     def read(rows: slice) -> Array:
         # Mapped anew, so that it leaves memory with the block.
-        shape, offset = (rows.stop - rows.start, width), 8 * width * rows.start
-        return (
-            np.asarray(
-                np.memmap(
-                    file,
-                    np.float64,
-                    "r",
-                    offset,
-                    shape,
-                )
-            )
-            if shape[0]
-            else np.empty(shape)
-        )
+        n_rows = rows.stop - rows.start
+        shape = (n_rows, width)
+        if not n_rows:
+            return np.empty(shape)
+        offset = 8 * width * rows.start
+        return np.asarray(np.memmap(file, np.float64, "r", offset, shape))
 
     def forget() -> None:
         if path is not None:

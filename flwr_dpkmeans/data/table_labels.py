@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flwr_dpkmeans.errors import (
-    DataError,
-    listed,
-)
+from flwr_dpkmeans.errors import DataError, listed
 
 
 def column_labels(points: object) -> list[object]:

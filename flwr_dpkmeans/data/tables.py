@@ -12,11 +12,7 @@ noised sums, the same with any row and without it.
 from __future__ import annotations
 
 import logging
-from collections.abc import (
-    Collection,
-    Iterator,
-    Sequence,
-)
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +21,12 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.files.cell_numbers import has_decimal_comma
 from flwr_dpkmeans.data.files.dialect import UNSTATED, Dialect
-from flwr_dpkmeans.data.files.open_table import ColumnUse, OpenTable
+from flwr_dpkmeans.data.files.open_table import (
+    ColumnUse,
+    OpenTable,
+    require_rows,
+    say_doubts,
+)
 from flwr_dpkmeans.data.files.raw_column import RawColumn
 from flwr_dpkmeans.data.files.raw_table import RawTable
 from flwr_dpkmeans.data.files.reader import open_table
@@ -283,21 +284,3 @@ class _Survey:
 
 def _numbers_or_gaps(column: RawColumn, n_rows: int) -> NDArray[np.float64]:
     return np.full(n_rows, np.nan) if column.values is None else column.values
-
-
-def require_rows(opened: OpenTable) -> None:
-    """Refuse a file of which each record was passed over.
-
-    Its user looks at all rows anyway.
-    """
-    tally = opened.reading.tally
-    if tally.n_records and tally.n_passed_over == tally.n_records:
-        raise DataError(opened.reading.loudest_doubt().sentence)
-
-
-def say_doubts(opened: OpenTable) -> None:
-    """Log, on this machine only, what the owner of a table should know of how it was
-    read.
-    """
-    for doubt in opened.reading.doubts():
-        say_once(doubt.level, doubt.sentence)

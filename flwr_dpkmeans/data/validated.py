@@ -14,10 +14,7 @@ from flwr_dpkmeans.data.arrays_of import as_array
 from flwr_dpkmeans.data.files.cell_numbers import number_of
 from flwr_dpkmeans.data.frame_names import frame_columns, require_names
 from flwr_dpkmeans.data.table_labels import column_labels
-from flwr_dpkmeans.errors import (
-    DataError,
-    nearest,
-)
+from flwr_dpkmeans.errors import DataError, nearest
 
 _NUMBERS = (numbers.Real, np.bool_, Decimal)
 """What a cell of a frame of objects may be.
@@ -88,8 +85,9 @@ def _mend_of(points: object) -> str:
 
 
 def validate_columns(points: object, names: Sequence[str]) -> NDArray[np.float64]:
-    """Check points as `validate_points` does, and put a data frame's columns in the
-    order of `names`.
+    """Check points as `validate_points` does.
+
+    And put a data frame's columns in the order of `names`.
 
     What has no column names stays in its order; no names allow any names in any order.
     Other names are a `DataError`.

@@ -1,5 +1,6 @@
-"""Keys and certificates for TLS and for authenticated SuperNodes, in files that nothing
-overwrites.
+"""Keys and certificates for TLS and for authenticated SuperNodes.
+
+In files that nothing overwrites.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ def write_certificates(
     hosts: Iterable[str],
     days: int,
 ) -> None:
-    """Write ``ca.crt``, and the SuperLink's ``server.pem`` and ``server.key``, for
-    hosts by name or IP address.
+    """Write ``ca.crt``, and the SuperLink's ``server.pem`` and ``server.key``.
+
+    For hosts by name or IP address.
 
     The authority's private key is used once and never written: nobody can make another
     certificate with it.

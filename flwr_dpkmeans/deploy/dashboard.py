@@ -1,5 +1,6 @@
-"""A live page, and metrics for Prometheus, about a server's runs or a node's own
-budget.
+"""A live page, and metrics for Prometheus.
+
+About a server's runs or a node's own budget.
 
 It listens on this machine's loopback address only, answers GET, reads files, and
 changes nothing. Requests for another host's name are refused, so that no web page of
@@ -33,11 +34,15 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from flwr_dpkmeans import errors
-from flwr_dpkmeans.deploy.findings import require_secret
+from flwr_dpkmeans.deploy.findings import HOST, require_secret
 from flwr_dpkmeans.deploy.last_message import LastMessage, answers_of
 from flwr_dpkmeans.deploy.node_options import NodeOptions
-from flwr_dpkmeans.deploy.owner_commands import owner_sees
-from flwr_dpkmeans.deploy.run_folders import read_progress, runs_below
+from flwr_dpkmeans.deploy.owner.owner_commands import owner_sees
+from flwr_dpkmeans.deploy.run_folders import (
+    MOST_RUNS,
+    read_progress,
+    runs_below,
+)
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.flower.round_trip import Notice
 from flwr_dpkmeans.flower.run_progress import Outcome, RunProgress
@@ -50,7 +55,6 @@ from flwr_dpkmeans.results.writer import PAGE_FILE
 
 _logger = placed_logger(__name__)
 
-_HOST = "127.0.0.1"
 _OWN_HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?")
 _TOKEN_BYTES = 32
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{20,}")
@@ -66,7 +70,6 @@ _HEADERS = {
 }
 """Of every answer, refusals too."""
 _SECONDS = 5
-_MOST_RUNS = 100
 _LAST = "last_message_timestamp_seconds"
 _STYLE = re.compile("<style>(.*?)</style>", re.DOTALL)
 _EVENTS = ("retry", "left out", "no reply")
@@ -85,8 +88,8 @@ def serve(
     """Answer until the program is ended; port 0 is any that is free."""
     page()  # what is wrong with a file is said at once
     token = read_token(token_file)
-    with socket.create_server((_HOST, port)) as listening:
-        address = f"http://{_HOST}:{listening.getsockname()[1]}"
+    with socket.create_server((HOST, port)) as listening:
+        address = f"http://{HOST}:{listening.getsockname()[1]}"
         print(
             f"{address}/?token={token} is the page, {address}/metrics?token={token} "
             "has numbers for Prometheus; Ctrl-C ends both",
@@ -100,8 +103,9 @@ def serve(
 
 
 def read_token(path: Path | None) -> str:
-    """Return the token of a page: a new one, or that of a file, which is made if it is
-    not there.
+    """Return the token of a page.
+
+    A new one, or that of a file, which is made if it is not there.
     """
     token = secrets.token_urlsafe(_TOKEN_BYTES)
     if path is None:
@@ -173,8 +177,9 @@ def site(
 
 
 def _refusal(request: Request, token: str) -> Response | None:
-    """What a request is answered that comes by another name, or from who was not shown
-    the token.
+    """What a request is answered that comes by another name.
+
+    Or from who was not shown the token.
     """
     # Of the whole header: what stands behind a colon may be no port, but another host's
     # name.
@@ -223,7 +228,7 @@ def server_page(folder: Path) -> str:
         raise ConfigurationError(
             f"{folder} is no folder: give a server's, or that of its runs."
         )
-    runs = _runs(folder, _MOST_RUNS)
+    runs = _runs(folder, MOST_RUNS)
     shown = [
         run
         for place, run in enumerate(runs)

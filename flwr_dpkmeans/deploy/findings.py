@@ -1,5 +1,6 @@
-"""What an operator's command looks at before it starts something, and how it says what
-it saw.
+"""What an operator's command looks at before it starts something.
+
+And how it says what it saw.
 """
 
 from __future__ import annotations
@@ -141,8 +142,9 @@ def existing(folder: Path) -> Path:
 
 
 def require_outside_apps(folder: Path) -> None:
-    """Refuse a folder for keys, ledgers or results inside a Flower app that packs
-    whatever lies in it.
+    """Refuse a folder for keys, ledgers or results inside a Flower app.
+
+    The app packs whatever lies in it.
     """
     for place in folder.absolute().parents:
         project, app = place / "pyproject.toml", None
@@ -163,8 +165,9 @@ def require_outside_apps(folder: Path) -> None:
 
 
 def app_hash(app: Path) -> str:
-    """Return the hash of an app: of a FAB, or of what Flower makes of a project's
-    folder.
+    """Return the hash of an app.
+
+    Of a FAB, or of what Flower makes of a project's folder.
     """
     try:
         return digest_of(_private.packed_app(app) if app.is_dir() else app.read_bytes())
@@ -175,8 +178,9 @@ def app_hash(app: Path) -> str:
 
 
 def flower_environment() -> dict[str, str]:
-    """The own environment without Python's variables, for a program of Flower's that
-    reports nothing.
+    """The own environment without Python's variables.
+
+    For a program of Flower's that reports nothing.
     """
     environment = {
         name: value
@@ -193,8 +197,9 @@ def flower_environment() -> dict[str, str]:
 
 
 def leave_no_core() -> None:
-    """Keep this process, and what it starts, from leaving its memory on the disk when
-    it crashes: rows, masks, keys.
+    """Keep memory off the disk when this process crashes, or what it starts.
+
+    Rows, masks and keys are in it.
     """
     with suppress(ImportError):  # Windows
         import resource
@@ -208,8 +213,9 @@ def program(name: str) -> str:
 
 
 def search_path() -> str:
-    """PATH with that environment first: Flower looks for its programs by name, also
-    where nobody has activated it.
+    """PATH with that environment first.
+
+    Flower looks for its programs by name, also where nobody has activated it.
     """
     return os.pathsep.join(
         [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
@@ -217,8 +223,9 @@ def search_path() -> str:
 
 
 def require_unchangeable(path: Path) -> None:
-    """Refuse a file that another user than root could change, or put another one in the
-    place of, links included.
+    """Refuse a file that another user than root could change.
+
+    Or put another one in the place of, links included.
     """
     path.stat()  # a circle of links is an error
     if path.is_symlink():

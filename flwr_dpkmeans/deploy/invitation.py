@@ -80,8 +80,9 @@ class Party(SettingsFile):
 
 
 class Invitation(SettingsFile):
-    """What invitation.toml says: nothing in it is secret, and whoever may change the
-    file decides who takes part.
+    """What invitation.toml says.
+
+    Nothing in it is secret, and whoever may change the file decides who takes part.
 
     So each party holds the app's hash against its own copy of the project, and compares
     `fingerprint` with the others.
@@ -128,8 +129,9 @@ class Invitation(SettingsFile):
 
     @property
     def fingerprint(self) -> str:
-        """What people compare by telephone: equal only if everything is, in whatever
-        order the parties stand.
+        """What people compare by telephone.
+
+        Equal only if everything is, in whatever order the parties stand.
         """
         ordered = self.model_copy(
             update={"parties": dict(sorted(self.parties.items()))}

@@ -88,8 +88,9 @@ class Answers:
 
 
 def answers_of(runs: Iterable[RunProgress], names: Iterable[str]) -> Answers:
-    """Look for a node, which runs call by one of some names, in runs of which the
-    newest comes first.
+    """Look for a node, which runs call by one of some names.
+
+    In runs of which the newest comes first.
     """
     called, n_silent = set(names), 0
     for run in runs:

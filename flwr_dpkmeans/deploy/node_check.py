@@ -58,14 +58,15 @@ from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import unfinished
 from flwr_dpkmeans.node.ledger_file import FileLedger, head_path
 from flwr_dpkmeans.node.node_log import unfinished_sentence
+from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
-from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 
 
 def running(options: NodeOptions) -> int | None:
-    """The process of this node's SuperNode, by the key and the port on its command
-    line, where Linux tells.
+    """The process of this node's SuperNode.
+
+    By the key and the port on its command line, where Linux tells.
     """
     words = {b"--port", str(options.port).encode(), os.fsencode(options.key or "")}
     for place in Path("/proc").glob("[0-9]*/cmdline"):
@@ -187,8 +188,9 @@ class NodeCheck:
         return require_free(self.options.host, self.options.port)
 
     def require_invited(self) -> None:
-        """Refuse another SuperLink than that of the invitation, whose fingerprint
-        people compare.
+        """Refuse another SuperLink than that of the invitation.
+
+        People compare its fingerprint.
         """
         options, invited = self.options, self.invitation
         # None: those of the system.
@@ -343,8 +345,9 @@ class NodeCheck:
         )
 
     def _identity(self) -> str:
-        """Whether the own key, the invitation and the policy say the same of this party
-        and of the others.
+        """Whether key, invitation and policy agree.
+
+        They say the same of this party and of the others.
         """
         own_key, policy = (
             Identity.load(self.options.identity).public_key.hex(),
@@ -538,8 +541,9 @@ class NodeCheck:
         return f"{source} has {width} columns to cluster by, and {n_rows} rows"
 
     def _units(self) -> str:
-        """Never wrong: what rows say must not decide whether a node takes part, and no
-        number of them is told.
+        """Never wrong: what rows say must not decide whether a node takes part.
+
+        And no number of them is told.
         """
         names, dialect, query = (
             self.options.columns,

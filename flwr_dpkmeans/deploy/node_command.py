@@ -34,7 +34,7 @@ from flwr_dpkmeans.deploy.last_message import forget
 from flwr_dpkmeans.deploy.node_check import check
 from flwr_dpkmeans.deploy.node_options import Isolation, NodeOptions
 from flwr_dpkmeans.deploy.node_setup import SETTINGS_FILE, NewNode, init, pin
-from flwr_dpkmeans.deploy.owner_commands import owner_sees, without_infinities
+from flwr_dpkmeans.deploy.owner.owner_commands import owner_sees, without_infinities
 from flwr_dpkmeans.deploy.superlink_answer import (
     MOST_CLOCK_SECONDS,
     UnansweredError,
@@ -345,8 +345,9 @@ def supernode_command(
 
 
 def apps_command(options: NodeOptions) -> list[str]:
-    """Flower's command line for the program that starts apps, where it is not the
-    SuperNode that does.
+    """Flower's command line for the program that starts apps.
+
+    Where it is not the SuperNode that does.
     """
     guarded = options.home / GUARDED / SUPEREXEC
     command = [
@@ -378,8 +379,9 @@ def guarded_environment(
     allowed: frozenset[str],
     app: str = CLIENT_APP,
 ) -> dict[str, str]:
-    """Write guarded programs for apps into a private home, and return the variables
-    with which Flower uses them.
+    """Write guarded programs for apps into a private home.
+
+    And return the variables with which Flower uses them.
     """
     guard = Guard(allowed, home / "guarded-apps", home / "alerts.log")
     return write_programs(guard, home / GUARDED, app)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Mapping
 from enum import StrEnum
@@ -14,12 +13,13 @@ from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
 from flwr_dpkmeans.data.files.dialect import Dialect
 from flwr_dpkmeans.data.files.sources import is_clustered
-from flwr_dpkmeans.deploy.settings_file import LocalPath, SettingsFile
+from flwr_dpkmeans.deploy.settings_file import LocalPath, SettingsFile, located
 
 
 class Isolation(StrEnum):
-    """Who starts apps: the SuperNode itself, or a second program, which may be another
-    user's.
+    """Who starts apps: the SuperNode itself.
+
+    Or a second program, which may be another user's.
     """
 
     SUBPROCESS = "subprocess"
@@ -35,8 +35,11 @@ def located_source(source: str, folder: Path) -> str:
     SQLite by itself looks in the folder that a program was started in.
     """
     if match := _SQLITE.fullmatch(source):
-        return match[1] + os.path.abspath(folder / match[2]) + match[3]
-    return source if "://" in source else os.path.abspath(folder / source)
+        scheme, path, options = match.groups()
+        return f"{scheme}{located(path, folder)}{options}"
+    if "://" in source:
+        return source
+    return str(located(source, folder))
 
 
 def _source(source: str, info: ValidationInfo) -> str:

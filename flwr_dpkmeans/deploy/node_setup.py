@@ -1,5 +1,6 @@
-"""Makes a party's folder from an invitation, and pins the other parties once the
-invitation is complete.
+"""Makes a party's folder from an invitation.
+
+And pins the other parties once the invitation is complete.
 """
 
 from __future__ import annotations
@@ -77,8 +78,9 @@ class NewNode:
 
 
 def init(new_node: NewNode) -> Path:
-    """Make the folder ``NAME`` with keys and strict files, write the party into the
-    invitation; return NODE.toml.
+    """Make the folder ``NAME`` with keys and strict files.
+
+    The party is written into the invitation; returns NODE.toml.
 
     All of it or nothing: a ConfigurationError, also for an app that is not that of the
     own copy, leaves no file behind.
@@ -213,8 +215,9 @@ def _settings(new_node: NewNode, invitation: Invitation) -> dict[str, object]:
 
 
 def port_of(invitation: Invitation, name: str) -> int:
-    """A free one: parties that are made at once on one machine choose different ones,
-    as federations do.
+    """A free one: parties that are made at once on one machine choose different ones.
+
+    As federations do.
     """
     parties = [*invitation.parties]
     block = zlib.crc32(invitation.certificate.encode()) % max(
@@ -230,8 +233,9 @@ def port_of(invitation: Invitation, name: str) -> int:
 
 
 def _policy(total: float, n_parties: int) -> str:
-    """The example that lies beside `ClientPolicy`, with limits that let ordinary runs
-    through.
+    """The example that lies beside `ClientPolicy`.
+
+    With limits that let ordinary runs through.
     """
     text = (Path(policy_module.__file__).with_name("policy.example.toml")).read_text(
         encoding="utf-8"
@@ -252,8 +256,9 @@ def _policy(total: float, n_parties: int) -> str:
 
 
 def pin(options: NodeOptions) -> list[str]:
-    """Write a complete invitation's identities into the policy, unless it pins them
-    already; what people compare.
+    """Write a complete invitation's identities into the policy.
+
+    Unless it pins them already; what people compare.
 
     A ConfigurationError says who is missing, or which identity is another one than was
     pinned.

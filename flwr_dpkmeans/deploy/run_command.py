@@ -1,5 +1,7 @@
-"""``flwr-dpkmeans run``: `flwr run --stream`, after the checks that its ServerApp
-makes, and with a true exit code.
+"""``flwr-dpkmeans run``.
+
+`flwr run --stream`, after the checks that its ServerApp makes, and with a true exit
+code.
 
 Flower's own command takes a minute until a user reads what is wrong with a file, says
 of a misspelt key that the configuration is invalid, and ends with 0 however a run ends.
@@ -214,8 +216,9 @@ def planned(
 
 
 def require_started(options: ServerOptions) -> None:
-    """Refuse an app that came into the invitation after the server was started, whose
-    guard would refuse it.
+    """Refuse an app that came into the invitation after the server was started.
+
+    Its guard would refuse it.
     """
     guarded, app = (
         options.home / GUARDED / SERVER_APP,
@@ -229,8 +232,9 @@ def require_started(options: ServerOptions) -> None:
 
 
 def require_parties(options: ServerOptions, n_clients: int) -> None:
-    """Refuse to wait for more parties than there are, or for a SuperLink that does not
-    run.
+    """Refuse to wait for more parties than there are.
+
+    Or for a SuperLink that does not run.
     """
     try:
         with options.client() as client:
@@ -320,8 +324,9 @@ def _streamed(
 
 
 def _end_of(environment: Mapping[str, str], *which: str) -> Mapping[str, str]:
-    """What is said of a run that has ended, however often the SuperLink is killed
-    meanwhile.
+    """What is said of a run that has ended.
+
+    However often the SuperLink is killed meanwhile.
     """
     last_answer = time.monotonic()
     while time.monotonic() - last_answer < _PATIENCE_SECONDS:

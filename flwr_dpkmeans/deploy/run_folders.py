@@ -14,6 +14,8 @@ from flwr_dpkmeans.flower.run_progress import (
 )
 from flwr_dpkmeans.node.durable_files import lock
 
+MOST_RUNS = 100
+"""Newest ones, in which a party's last answer is looked for."""
 _DIED = (
     "its program ended without a word after {}: what its clients were charged stays"
     " charged."
@@ -21,8 +23,9 @@ _DIED = (
 
 
 def read_progress(folder: Path) -> RunProgress:
-    """Read what a run's folder says of it, and that its program was killed, or that the
-    file is none.
+    """Read what a run's folder says of it, and that its program was killed.
+
+    Or that the file is none.
     """
     file = folder / PROGRESS_FILE
     try:

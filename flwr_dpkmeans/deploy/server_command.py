@@ -58,7 +58,7 @@ from flwr_dpkmeans.deploy.last_message import answers_of
 from flwr_dpkmeans.deploy.node_command import guarded_environment
 from flwr_dpkmeans.deploy.node_options import NodeOptions
 from flwr_dpkmeans.deploy.run_command import is_own, listed_runs, planned
-from flwr_dpkmeans.deploy.run_folders import read_progress, runs_below
+from flwr_dpkmeans.deploy.run_folders import MOST_RUNS, read_progress, runs_below
 from flwr_dpkmeans.deploy.server_options import FILE, ServerOptions
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, PeerError, listed
 from flwr_dpkmeans.flower._private import (
@@ -82,8 +82,6 @@ if TYPE_CHECKING:
     from flwr_dpkmeans.flower._private import NodeInfo
 
 _VALID_DAYS, _LONGEST_NAME = 365, 80
-_MOST_RUNS = 100
-"""Newest ones, in which a party's last answer is looked for."""
 _TIME_ERROR, _LONGEST_TIMEX = 5, 512
 """What Linux's adjtimex returns of a clock that nothing sets, and more than the bytes
 that it writes.
@@ -262,8 +260,9 @@ def free_port(folder: Path, ports: range = SERVER_PORTS) -> int:
 
 
 def serve_superlink(options: ServerOptions) -> int:
-    """Run the SuperLink until it ends, or a signal ends this process, and let parties
-    in meanwhile.
+    """Run the SuperLink until it ends, or a signal ends this process.
+
+    And let parties in meanwhile.
 
     One that is killed is started again: ServerApps outlive it, and their runs go on.
     """
@@ -315,8 +314,10 @@ def serve_superlink(options: ServerOptions) -> int:
 
 
 def _ends_with_parent() -> Callable[[], object] | None:
-    """What a new process calls, so that Linux ends it if its parent is killed, which
-    can end nothing itself any more.
+    """What a new process calls.
+
+    So that Linux ends it if its parent is killed, which can end nothing itself any
+    more.
 
     At once, since a SuperLink that is asked to end waits for all whom it shows a log.
     """
@@ -329,8 +330,9 @@ def _ends_with_parent() -> Callable[[], object] | None:
 
 
 def let_in_if_changed(options: ServerOptions, seen: int) -> int:
-    """Let new parties in if the invitation has changed since `seen`, and return when it
-    did.
+    """Let new parties in if the invitation has changed since `seen`.
+
+    And return when it did.
     """
     changed = (
         options.invitation.stat().st_mtime_ns if options.invitation.exists() else -1
@@ -381,8 +383,9 @@ def _key(party: Party) -> bytes:
 
 
 def _in_background(folder: Path, options: ServerOptions) -> int:
-    """Start the command once more, as a process that outlives this one, and wait until
-    the SuperLink answers.
+    """Start the command once more, as a process that outlives this one.
+
+    And wait until the SuperLink answers.
     """
     command, log = (
         [program("flwr-dpkmeans"), "server", "start", str(folder)],
@@ -628,8 +631,9 @@ def _address(options: ServerOptions) -> str:
 
 
 def _clock() -> str:
-    """By the system's own word: there is nobody to ask before the nodes come, each of
-    which then compares its own.
+    """By the system's own word.
+
+    There is nobody to ask before the nodes come, each of which then compares its own.
     """
     why = "a node whose clock is 5 s ahead of this one, or 305 s behind it, is refused"
     try:
@@ -704,7 +708,7 @@ def status(options: ServerOptions) -> ServerStatus:
             parties.append(
                 _party(f"{node.name or node.node_id} (key not invited)", node)
             )
-    runs = [read_progress(place) for place in runs_below(options.results)[:_MOST_RUNS]]
+    runs = [read_progress(place) for place in runs_below(options.results)[:MOST_RUNS]]
     for line in parties:
         answers = answers_of(runs, {line["name"], line["node"]} - {""})
         line["answered"], line["silent"] = answers.last, answers.n_silent
@@ -736,8 +740,9 @@ def _party(
 
 
 def _runs(options: ServerOptions) -> list[dict[str, str]]:
-    """Each run's id, when it was last heard of, its status, and why it ended, the first
-    one first.
+    """Each run's id, when it was last heard of, its status, and why it ended.
+
+    The first one first.
     """
     lines = []
     for run in sorted(

@@ -1,5 +1,6 @@
-"""What a server's operator writes down (server.toml), and what Flower's programs are
-told of it.
+"""What a server's operator writes down (server.toml).
+
+And what Flower's programs are told of it.
 """
 
 from __future__ import annotations
@@ -136,8 +137,9 @@ class ServerOptions(SettingsFile):
 
     @property
     def environment(self) -> dict[str, str]:
-        """That of Flower's programs: what they start is found, and nothing is
-        installed.
+        """That of Flower's programs.
+
+        What they start is found, and nothing is installed.
         """
         variables = {
             "FLWR_HOME": str(self.home),

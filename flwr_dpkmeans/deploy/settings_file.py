@@ -22,12 +22,21 @@ from flwr_dpkmeans.errors import ConfigurationError, finding
 from flwr_dpkmeans.node.policy import read_toml
 
 
+def located(path: str | Path, folder: Path) -> Path:
+    """An absolute path that begins in a folder.
+
+    Links stay as they are: an operator may move what they lead to.
+    """
+    absolute = (folder / path).absolute()
+    return Path(os.path.normpath(absolute))
+
+
 def _located(path: Path, info: ValidationInfo) -> Path:
     """A service's working directory is not what its operator thinks.
 
     Paths begin in the file's own folder.
     """
-    return Path(os.path.abspath(Path(info.context or "") / path))
+    return located(path, Path(info.context or ""))
 
 
 LocalPath = Annotated[Path, Field(strict=False), AfterValidator(_located)]
@@ -50,8 +59,9 @@ class SettingsFile(BaseModel):
 
     @classmethod
     def from_toml(cls, path: Path) -> Self:
-        """Read it; a ConfigurationError says what cannot be read, is missing, unknown
-        or wrong.
+        """Read the file.
+
+        A ConfigurationError says what cannot be read, is missing, unknown or wrong.
         """
         return cls.of(read_toml(path, str(path)), path)
 
@@ -71,8 +81,9 @@ class SettingsFile(BaseModel):
 
     @classmethod
     def to_toml(cls, values: Mapping[str, object]) -> str:
-        """The file's text: each key (as a field) with what it is for, and behind a #
-        those that have no value.
+        """The file's text: each key (as a field) with what it is for.
+
+        And behind a # those that have no value.
         """
         lines = list[str]()
         for name, field in cls.model_fields.items():

@@ -53,8 +53,9 @@ class Answer:
 
 
 def ask(options: NodeOptions) -> Answer:
-    """Ask for what a SuperLink refuses even to nodes that it knows, so that nothing
-    changes there.
+    """Ask for what a SuperLink refuses even to nodes that it knows.
+
+    So that nothing changes there.
 
     An `UnansweredError` if nobody is there yet, a ConfigurationError if it is not the
     one that the node knows.

@@ -1,3 +1,4 @@
-"""Estimators by scikit-learn's conventions: k-means and naive Bayes, of several parties
-or of one table.
+"""Estimators by scikit-learn's conventions.
+
+K-means and naive Bayes, of several parties or of one table.
 """

@@ -555,7 +555,7 @@ def _history(report: PrivacyReport, movements: tuple[float, ...]) -> list[Entry]
     """One entry for each of the algorithm's rounds, without what discovered bounds."""
     history = []
     for entry in metrics_of(report, None, movements)["rounds"]:
-        if Plan.discovers(entry["round"]):
+        if Plan.is_preliminary(entry["round"]):
             continue
         epsilon = math.inf if entry["epsilon"] is None else entry["epsilon"]
         history.append({"movement": None} | entry | {"epsilon": epsilon})

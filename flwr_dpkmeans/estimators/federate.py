@@ -37,8 +37,9 @@ def federate(
     n_examples: int | str | None = None,
     **options: Any,
 ) -> Federated:
-    """Compute a private statistic over several parties' tables, all of them simulated
-    in this process.
+    """Compute a private statistic over several parties' tables.
+
+    All of them simulated in this process.
 
     Parameters
     ----------

@@ -1,5 +1,6 @@
-"""`FederatedKMeans`: the whole federation in one process, by scikit-learn's
-conventions.
+"""`FederatedKMeans`: the whole federation in one process.
+
+By scikit-learn's conventions.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ _OF_EVALUATIONS = ("evaluation", "evaluation_share", "n_classes", "evaluation_ra
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class FederatedKMeans(PrivateClustering):
-    """Differentially private k-means over several parties' data, simulated in this
-    process.
+    """Differentially private k-means over several parties' data.
+
+    Simulated in this process.
 
     Strategy, ClientApp, secure-aggregation mod, masks and noise are those of a
     deployment. An option that differs from its default and has no effect on the run,
@@ -319,8 +321,9 @@ class FederatedKMeans(PrivateClustering):
         private_count: bool | None = None,
         algorithms: str | Sequence[str] = (),
     ) -> Forecast:
-        """Forecast noise, accuracy, messages and minutes of a run of this shape, before
-        any data are touched.
+        """Forecast noise, accuracy, messages and minutes of a run of this shape.
+
+        Before any data are touched.
 
         All private algorithms that fit the unit and need no server data are compared
         under this estimator's options, on public synthetic data; its own algorithm

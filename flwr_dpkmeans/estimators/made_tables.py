@@ -29,8 +29,9 @@ class MadeColumns(NamedTuple):
 
 @dataclass(frozen=True)
 class MadeTables(Sequence[Array]):
-    """Tables that a function makes anew whenever they are looked at, so that one at a
-    time is in memory.
+    """Tables that a function makes anew whenever they are looked at.
+
+    So that one at a time is in memory.
     """
 
     load: Callable[[int], ArrayLike]

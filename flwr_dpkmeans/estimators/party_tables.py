@@ -97,8 +97,9 @@ class Tables:
         groups: ArrayLike | None = None,
         schema: Schema | None = None,
     ) -> Tables:
-        """Check what a caller gives: a DataError names the table, or what is wrong with
-        their list.
+        """Check what a caller gives.
+
+        A DataError names the table, or what is wrong with their list.
         """
         if groups is not None:
             return cls._grouped(
@@ -308,8 +309,9 @@ class Tables:
 
     @property
     def n_examples(self) -> int | str:
-        """The `total`, or that those are to be counted which a schema does not leave
-        out.
+        """The `total`, or that rows are to be counted.
+
+        Those which a schema does not leave out.
         """
         columns = self.schema.columns if self.schema is not None else ()
         if any(column.missing == Missing.DROP for column in columns):
@@ -371,8 +373,9 @@ class Tables:
         options: FlatOptions,
         server_data: ArrayLike | None = None,
     ) -> tuple[RunConfig, Array | None]:
-        """The run over these tables that flat options describe, and the server's
-        points.
+        """The run over these tables that flat options describe.
+
+        And the server's points.
         """
         bounds = options["bounds"]
         domain = options.get("bounds_domain")
@@ -496,8 +499,9 @@ class Tables:
 def _one_table(
     X: ArrayLike, schema: Schema | None
 ) -> tuple[Array, Names, tuple[Encoded, ...]]:
-    """The points of a table of all rows, its columns' names, and what a schema made of
-    it.
+    """The points of a table of all rows, its columns' names.
+
+    And what a schema made of it.
     """
     if schema is None:
         points = validate_points(X)

@@ -14,8 +14,9 @@ def schema_cautions(
     parties: Sequence[str],
     encoded: Sequence[Encoded],
 ) -> tuple[str, ...]:
-    """What is to be said where a schema leaves out most rows of a party, or reads no
-    cell of one of its columns.
+    """What is to be said where a schema leaves out most rows of a party.
+
+    Or reads no cell of one of its columns.
     """
     sentences = []
     for party, table in zip(parties, encoded, strict=bool(encoded)):

@@ -1,5 +1,6 @@
-"""The only importer of Flower: records, client, mod, strategies, apps and the
-in-process grid.
+"""The only importer of Flower.
+
+Records, client, mod, strategies, apps and the in-process grid.
 """
 
 # Every task is offered by name, also where Ray restores an app from a pickle, which

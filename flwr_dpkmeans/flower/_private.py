@@ -154,8 +154,9 @@ def app_refusal(sentence: str) -> Exception:
 
 
 def client_app_loader(folder: Path) -> Callable[[str, str, str], ClientApp]:
-    """Flower's own function that loads a ClientApp by id, version and hash, from one
-    folder.
+    """Flower's own function that loads a ClientApp by id, version and hash.
+
+    From one folder.
 
     It holds id and version against the app's own.
     """
@@ -184,8 +185,9 @@ def missing_app_seams(app: str) -> list[str]:
 
 
 def replace_app_installation(app: str, install: Install) -> None:
-    """Let `install` unpack each app, and load what it has unpacked, whatever else the
-    server says.
+    """Let `install` unpack each app, and load what it has unpacked.
+
+    Whatever else the server says.
 
     The hole: Flower unpacks any FAB that comes, into a folder that the FAB's own
     version names, uses what lies there already, and loads from the folder that the
@@ -264,8 +266,9 @@ def _runtime(app: str) -> ModuleType:
 
 
 def missing_node_seams() -> list[str]:
-    """Functions of the SuperNode's loop that are replaced and that this version of
-    Flower does not call.
+    """Functions of the SuperNode's loop that are replaced but never called.
+
+    By this version of Flower.
     """
     loop = importlib.import_module(_NODE_LOOP)
     missing = []
@@ -282,8 +285,16 @@ def replace_config_reader(around: Callable[[ReadConfig], ReadConfig]) -> None:
 
     The hole: it inflates and parses the ``pyproject.toml`` of any app that a run
     brings, in the SuperNode itself and before a process with a guard exists: 290 kB
-    become 600 MB, and what it raises ends the node (Flower's issue text is in
-    docs/reference/threats.md).
+    become 600 MB, and what it raises ends the node.
+
+    The report for Flower, on 1.42.0: a SuperNode parses the configuration of any app
+    before anything could refuse it. `start_client_internal._pull_and_store_message`
+    calls `get_fused_config_from_fab` in the SuperNode's own process for a run's first
+    message, and `get_fab_config` reads the whole ``pyproject.toml``. To repeat: a FAB
+    of 290 kB, whose ``pyproject.toml`` has 300 MB of spaces in a comment, takes some
+    600 MB of each SuperNode. A file that cannot be parsed ends the SuperNode. To mend:
+    compare ``hashlib.sha256(fab.content)`` with the run's hash; read with a limit;
+    answer with an error; parse in the app's process.
     """
     loop = vars(importlib.import_module(_NODE_LOOP))
     loop[_READ_CONFIG] = around(loop[_READ_CONFIG])
@@ -293,8 +304,16 @@ def replace_wait_for_reply(around: Callable[[WaitForReply], WaitForReply]) -> No
     """Put a watch around what waits for a message's reply in the SuperNode.
 
     The hole: it waits for ever, also where nothing is left that could give a reply.
-    Such a node is dead inside, and "online" for everybody else (Flower's issue text is
-    in docs/reference/threats.md).
+    Such a node is dead inside, and "online" for everybody else.
+
+    The report for Flower, on 1.42.0: a SuperNode waits for ever for the reply of an app
+    that died early. `_push_messages` loops until
+    ``get_messages_legacy(is_reply=True)`` returns something. If a ClientApp's process
+    is killed after `PullTaskInput` and before `PullMessages`, its task expires, but
+    `_store_error_replies` answers retrieved messages only. The SuperNode takes in
+    nothing more, while ``flwr supernode list`` says "online". To repeat: ``kill -9`` a
+    ClientApp's process in its first 100 ms. To mend: answer every message of an expired
+    task without a complete reply; bound both loops; watch the child process.
     """
     loop = vars(importlib.import_module(_NODE_LOOP))
     loop[_WAIT_FOR_REPLY] = around(loop[_WAIT_FOR_REPLY])
@@ -397,8 +416,9 @@ def fleet_client(
 
 
 def impossible_activation(key: EllipticCurvePublicKey) -> ActivateNodeRequest:
-    """What a SuperLink refuses even to nodes that it knows, so that nothing changes
-    there: a heartbeat each 0 s.
+    """What a SuperLink refuses even to nodes that it knows.
+
+    So that nothing changes there: a heartbeat each 0 s.
     """
     from flwr.proto.fleet_pb2 import ActivateNodeRequest
 
@@ -406,8 +426,9 @@ def impossible_activation(key: EllipticCurvePublicKey) -> ActivateNodeRequest:
 
 
 def refusal_in(text: str) -> tuple[bool, bool]:
-    """Whether an answer's text is one of Flower's refusals, and whether that one is of
-    the heartbeat: then the SuperLink knows the key.
+    """Whether an answer's text is one of Flower's refusals.
+
+    And whether that one is of the heartbeat: then the SuperLink knows the key.
     """
     from flwr.supercore.error import ApiErrorCode, FlowerError
 
@@ -430,8 +451,9 @@ def key_bytes(key: EllipticCurvePublicKey) -> bytes:
 def superlink_client(
     address: str, authority: bytes
 ) -> contextlib.closing[ControlHttpClient]:
-    """Connect to a SuperLink as its operator, for ``server status`` and to let parties
-    in.
+    """Connect to a SuperLink as its operator.
+
+    For ``server status`` and to let parties in.
     """
     from flwr.supercore.control import ControlHttpClient
     from flwr.supercore.interceptors.http.runtime_version import (

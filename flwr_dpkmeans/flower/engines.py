@@ -18,8 +18,8 @@ from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.node.ledger import MemoryLedger
+from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import IN_SIMULATION
-from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.results.federated import Federated
 from flwr_dpkmeans.sums.checks.columns import planned_schema
 from flwr_dpkmeans.sums.config import RunConfig
@@ -37,8 +37,9 @@ def play_inprocess(
     labels: Sequence[Labels] | None = None,
     on_step: Callable[[Step], None] = logger.debug,
 ) -> Federated:
-    """Run any task through Flower's messages, every client behind the
-    secure-aggregation mod.
+    """Run any task through Flower's messages.
+
+    Every client is behind the secure-aggregation mod.
 
     `parts` (n_i, d; or as in `Encoded`) and `server_points` (n_server, d) are in the
     caller's units; `labels` (n_i,) are for what looks at them; `on_step` is told of

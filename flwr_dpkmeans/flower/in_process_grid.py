@@ -78,12 +78,14 @@ class InProcessGrid(Grid):
         return self._run
 
     def set_run(self, run: Run) -> None:
+        """Remember the run, which decides nothing here."""
         self._run = run
 
     @contextmanager
     def running(self) -> Iterator[InProcessGrid]:
-        """Set Flower's process-wide identity, from which a `Message` takes sender and
-        run, for a run.
+        """Set Flower's process-wide identity.
+
+        From which a `Message` takes sender and run, for a run.
 
         Runs of other threads wait for their turn.
         """
@@ -98,6 +100,7 @@ class InProcessGrid(Grid):
         group_id: str,
         ttl: float | None = None,
     ) -> Message:
+        """A message that no network carries."""
         return Message(
             content,
             dst_node_id,
@@ -107,9 +110,11 @@ class InProcessGrid(Grid):
         )
 
     def get_node_ids(self) -> list[int]:
+        """Nodes that live in this process."""
         return list(self._nodes)
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        """Let nodes answer at once, and keep their replies."""
         ids = []
         for message in messages:
             message_id = f"message-{next(self._ids)}"
@@ -119,6 +124,7 @@ class InProcessGrid(Grid):
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        """Replies to these messages, which are not kept any longer."""
         return [
             reply
             for message_id in message_ids

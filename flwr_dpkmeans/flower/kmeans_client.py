@@ -21,7 +21,7 @@ from flwr_dpkmeans.data.validated import validate_labels, validate_points
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
 from flwr_dpkmeans.log import placed_logger, where_raised
 from flwr_dpkmeans.privacy.report import PrivacyReport
-from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.build import task_round
 from flwr_dpkmeans.sums.checks.columns import (
     agreed_names,
     column_positions,
@@ -42,15 +42,19 @@ if TYPE_CHECKING:
 
 logger = placed_logger("flwr_dpkmeans.client")
 
+_SHORTEST_SECONDS = 1e-9
+
 Scalar = bool | bytes | float | int | str
 
-DESCRIBE, STATISTIC = "describe", "statistic"
+DESCRIBE = "describe"
+STATISTIC = "statistic"
 """What the mod asks of the wrapped client."""
 
 
 class KMeansClient(NumPyClient):
-    """A `flwr.client.NumPyClient` whose ``fit`` returns the plan's clipped statistic of
-    the own points.
+    """A `flwr.client.NumPyClient` whose ``fit`` returns a clipped statistic.
+
+    It is the plan's, of the own points.
 
     The statistic is exact: put `secure_aggregation_mod` around this client, or it
     leaves the machine unprotected.
@@ -129,7 +133,8 @@ class KMeansClient(NumPyClient):
         schema: Schema | None = None,
         table: Callable[[], object] | None = None,
     ) -> None:
-        self.schema, self.agreement = schema, ""
+        self.schema = schema
+        self.agreement = ""
         if schema is not None:
             box = (schema.bounds.lower, schema.bounds.upper)
             columns = (
@@ -146,16 +151,18 @@ class KMeansClient(NumPyClient):
                 gaps,
             )
         points: Any = X if isinstance(X, Rows) else validate_points(X)
-        n_points = points.shape[1] - (0 if schema is None else schema.n_beside)
-        self.points, self.beside = points[:, :n_points], points[:, n_points:]
+        n_profile_columns = 0 if schema is None else schema.n_beside
+        n_points = points.shape[1] - n_profile_columns
+        self.points = points[:, :n_points]
+        self.beside = points[:, n_points:]
         self.profile_table = table
         # An array is the caller's own and the same in every run, so its errors tell a
         # server nothing about classes.
-        self.labels: Labels | Callable[[], ArrayLike] | None = (
-            labels
-            if labels is None or callable(labels)
-            else validate_labels(labels, len(self.points))
-        )
+        self.labels: Labels | Callable[[], ArrayLike] | None
+        if labels is None or callable(labels):
+            self.labels = labels
+        else:
+            self.labels = validate_labels(labels, len(self.points))
         self.output_dir = None if output_dir is None else Path(output_dir)
         if image_shape is not None and (
             len(image_shape) != 2 or math.prod(image_shape) != n_points
@@ -187,149 +194,170 @@ class KMeansClient(NumPyClient):
         """
         task = config.get("task")
         if task == DESCRIBE:
-            return [], 0, self._schema()
+            self._require_writable()
+            return [], 0, self._described_table()
         if task != STATISTIC:
             raise LocalMisuseError(
                 f"KMeansClient.fit was called with task {task!r}, but only"
                 " secure_aggregation_mod calls it: put the mod around this client, and"
                 " start it from one of this package's strategies."
             )
-        plan, index = plan_of(config), int(config["round"])
-        if plan.discovers(index):
-            # What was found before: the coarse ranges, if there are any yet.
-            lower, upper = (tuple(map(float, side)) for side in parameters or ((), ()))
-            discoveries = Discoveries(box=(lower, upper)) if lower else Discoveries()
-            return (
-                plan.task.preliminary_statistic(
-                    plan,
-                    index,
-                    self._ordered(plan),
-                    discoveries,
-                ),
-                0,
-                {},
+        plan = plan_of(config)
+        index = int(config["round"])
+        if plan.is_preliminary(index):
+            statistic = plan.task.preliminary_statistic(
+                plan,
+                index,
+                self._ordered(plan),
+                _discoveries(parameters),
             )
-        step = build_algorithm(plan).rounds[index - 1]
+            return statistic, 0, {}
+        step = task_round(plan, index)
         if config.get("unrounded") and step.unrounded:
+            # Of a block of rows on a cluster: the node rounds once, for all of them.
             step = replace(step, statistic=step.unrounded[0])
-        state, started = _state(parameters, config), time.monotonic()
-        arrays = list(
-            step.arrays_of(
-                self._grid_points(plan),
-                state,
-                self._classes(plan, step),
-                self.beside,
-            )
+        state = _state(parameters, config)
+        started = time.monotonic()
+        arrays = step.arrays_of(
+            self._grid_points(plan),
+            state,
+            self._classes(plan, step),
+            self.beside,
         )
         if isinstance(self.points, Rows):
-            each = len(self.points) / (time.monotonic() - started)
+            n_rows = len(self.points)
             logger.info(
                 "%s: %d rows, %.3g a second",
                 step.name,
-                len(self.points),
-                each,
+                n_rows,
+                a_second(n_rows, started),
             )
-        return arrays, 0, {}
+        return list(arrays), 0, {}
 
-    def _schema(self) -> dict[str, Scalar]:
-        """What the mod may know of the table before a plan is agreed on."""
+    def _require_writable(self) -> None:
+        """Refuse a folder for results that is none, before anything is paid for."""
         from flwr_dpkmeans.results.whole_files import require_writable
 
         if self.output_dir is not None:
             require_writable(self.output_dir)
-        names = json.dumps(self.feature_names) if self.feature_names else ""
-        used = (
-            ""
-            if self.schema is None
-            else json.dumps(
-                [name for column in self.schema.columns for name in column.features]
-            )
-        )
-        facts = {
-            "feature_names": names,
-            "has_labels": self.labels is not None,
-            "schema": self.agreement,
-            "used": used,
-        }
-        return {
-            "n_features": self.points.shape[1],
-            **{name: value for name, value in facts.items() if value},
-        }
+
+    def _described_table(self) -> dict[str, Scalar]:
+        """What the mod may know of the table before a plan is agreed on.
+
+        What is empty or false is left out.
+        """
+        facts: dict[str, Scalar] = {"n_features": self.points.shape[1]}
+        if self.feature_names:
+            facts["feature_names"] = json.dumps(self.feature_names)
+        if self.labels is not None:
+            facts["has_labels"] = True
+        if self.agreement:
+            facts["schema"] = self.agreement
+        if self.schema is not None:
+            columns = self.schema.columns
+            used = [name for column in columns for name in column.features]
+            facts["used"] = json.dumps(used)
+        return facts
 
     def evaluate(
         self,
         parameters: list[Array],
         config: dict[str, Scalar],
     ) -> tuple[float, int, dict[str, Scalar]]:
-        """Take the result: keep it on this object and write it into ``output_dir``, if
-        there is one.
+        """Take the result: keep it on this object and write it into ``output_dir``.
+
+        If there is one.
 
         `parameters` are as in `fit`; `config` has ``plan`` (bytes), ``report`` (JSON),
         ``n_clients`` (int), in the last sum, and ``spent``, what the ledger says.
         Returns ``(0.0, 0, {})``: nothing that depends on data.
         """
-        # What writes a result is loaded with it, and not with each message.
+        try:
+            self._take_result(parameters, config)
+        finally:
+            # Plain rows may not stay on the disk, whatever went wrong.
+            if isinstance(self.points, Rows):
+                self.points.forget()
+        return 0.0, 0, {}
+
+    # What takes and writes a result is loaded with it, and not with each message.
+
+    def _take_result(
+        self,
+        parameters: list[Array],
+        config: dict[str, Scalar],
+    ) -> None:
+        plan = plan_of(config)
+        state = _state(parameters, config)
+        self.state_ = state
+        self.bounds_ = plan.bounds
+        # Without what the own rows say, which is for the files of this client.
+        self.privacy_ = PrivacyReport.from_dict(json.loads(str(config["report"])))
+        self.local_warnings_ = self._local_warnings(plan, config)
+        if "centroids" in state.arrays:
+            n_clients = int(config.get("n_clients", plan.n_clients))
+            self._note_centroids(plan, state, n_clients)
+        if self.output_dir is not None:
+            for sentence in self.local_warnings_:
+                logger.warning("%s", sentence)
+            self._write_result(
+                self.output_dir, plan, state, str(config.get("spent", ""))
+            )
+
+    def _local_warnings(
+        self,
+        plan: Plan,
+        config: dict[str, Scalar],
+    ) -> tuple[str, ...]:
+        """What this client's own rows say against the result."""
+        from flwr_dpkmeans.data.doubts.doubt import sentences_about
+        from flwr_dpkmeans.data.doubts.doubtful_columns import doubts_about_own_table
+
+        names = agreed_names(plan, self.feature_names)
+        warnings = local_cautions(plan.config, plan.delta, self.outside(config), names)
+        # A schema's author has looked at the columns. An image's border is one colour,
+        # and its pixels are no measures that somebody chose.
+        if self.schema is None and self.image_shape is None:
+            doubts = doubts_about_own_table(self.points, self.feature_names)
+            sentences = sentences_about(doubts, self.feature_names)
+            warnings += tuple(LOCAL + sentence for sentence in sentences)
+        return warnings
+
+    def _note_centroids(self, plan: Plan, state: State, n_clients: int) -> None:
+        """Keep what a clustering found, in the caller's units."""
         from flwr_dpkmeans.algorithms.kmeans_task import centre_half_widths
         from flwr_dpkmeans.algorithms.measure.evaluated_state import COST_CURVE
         from flwr_dpkmeans.algorithms.measure.evaluation_result import read_evaluation
         from flwr_dpkmeans.algorithms.server.box_units import in_callers_units
-        from flwr_dpkmeans.data.doubts.doubt import sentences_about
-        from flwr_dpkmeans.data.doubts.doubtful_columns import doubts_about_own_table
-        from flwr_dpkmeans.flower.client.written_result import write_result
+
+        self.cluster_centers_ = in_callers_units(plan, state.centroids)
+        self.cluster_centers_error_ = centre_half_widths(plan, state)
+        self.counts_ = state.counts
+        self.cost_curve_ = state.extras.get(COST_CURVE)
+        self.evaluation_ = None
+        if plan.settings.evaluation is not EvaluationKind.NONE:
+            self.evaluation_ = read_evaluation(plan, state, n_clients)
+
+    def _write_result(self, folder: Path, plan: Plan, state: State, spent: str) -> None:
+        from flwr_dpkmeans.flower.client.written_result import Columns, write_result
         from flwr_dpkmeans.results.aside import can_run_aside
 
-        plan = plan_of(config)
-        state = _state(parameters, config)
-        self.state_, self.bounds_ = state, plan.bounds
-        self.privacy_ = report = PrivacyReport.from_dict(
-            json.loads(str(config["report"]))
+        report = self.privacy_
+        assert report is not None
+        paths = write_result(
+            folder,
+            plan,
+            state,
+            replace(report, warnings=report.warnings + self.local_warnings_),
+            Columns(agreed_names(plan, self.feature_names), self.schema),
+            self.profile,
+            aside=can_run_aside(),
+            evaluation=self.evaluation_,
+            image_shape=self.image_shape,
+            spent=spent,
         )
-        names = agreed_names(plan, self.feature_names)
-        self.local_warnings_ = local_cautions(
-            plan.config,
-            plan.delta,
-            self.outside(config),
-            names,
-        )
-        # An image's border is one colour, and its pixels are no measures that somebody
-        # chose.
-        if self.schema is None and self.image_shape is None:
-            doubts = doubts_about_own_table(self.points, self.feature_names)
-            sentences = sentences_about(doubts, self.feature_names)
-            self.local_warnings_ += tuple(LOCAL + sentence for sentence in sentences)
-        if self.output_dir is not None:
-            for sentence in self.local_warnings_:
-                logger.warning("%s", sentence)
-        report = replace(report, warnings=report.warnings + self.local_warnings_)
-        if "centroids" in state.arrays:
-            self.cluster_centers_ = in_callers_units(plan, state.centroids)
-            self.cluster_centers_error_ = centre_half_widths(plan, state)
-            self.counts_, self.cost_curve_ = state.counts, state.extras.get(COST_CURVE)
-            measured, n_asked = (
-                plan.settings.evaluation is not EvaluationKind.NONE,
-                config.get("n_clients", plan.n_clients),
-            )
-            self.evaluation_ = (
-                read_evaluation(plan, state, int(n_asked)) if measured else None
-            )
-        if self.output_dir is not None:
-            for path in write_result(
-                self.output_dir,
-                plan,
-                state,
-                report,
-                names,
-                self.schema,
-                self.profile,
-                aside=can_run_aside(),
-                evaluation=self.evaluation_,
-                image_shape=self.image_shape,
-                spent=str(config.get("spent", "")),
-            ):
-                logger.info("wrote %s", path)
-        if isinstance(self.points, Rows):
-            self.points.forget()
-        return 0.0, 0, {}
+        for path in paths:
+            logger.info("wrote %s", path)
 
     def outside(self, config: dict[str, Scalar]) -> Array:
         """How many rows there are, and lie outside the plan's box.
@@ -340,13 +368,11 @@ class KMeansClient(NumPyClient):
 
         plan = plan_of(config)
         points = self._ordered(plan)
-        return count_outside(
-            plan.bounds,
-            (points[rows] for rows in row_blocks(len(points), points.shape[1])),
-        )
+        blocks = row_blocks(len(points), points.shape[1])
+        return count_outside(plan.bounds, (points[block] for block in blocks))
 
     def profile(self, model: Model) -> pd.DataFrame | None:
-        """This client's own rows by cluster.
+        """Rows of this client by cluster.
 
         Whatever is wrong with the table decides nothing else.
         """
@@ -408,15 +434,17 @@ class KMeansClient(NumPyClient):
         return ordered
 
     def _grid_points(self, plan: Plan) -> Array:
-        """The points in [-1, 1]^d on the grid; computed once per plan."""
+        """The points in [-1, 1]^d on the grid.
+
+        Computed once for a plan where this object outlives a message, as in a process
+        that has all clients.
+        """
         from flwr_dpkmeans.algorithms.server.box_units import in_box, plan_bounds
 
-        if self._scaled is None or self._scaled[0] is not plan:
-            bounds, points = (
-                plan_bounds(plan, self.points.shape[1]),
-                self._ordered(plan),
-            )
-            self._scaled = (plan, in_box(bounds, points, plan.fraction_bits))
+        if self._scaled is None or self._scaled[0] != plan:
+            bounds = plan_bounds(plan, self.points.shape[1])
+            scaled = in_box(bounds, self._ordered(plan), plan.fraction_bits)
+            self._scaled = (plan, scaled)
         return self._scaled[1]
 
 
@@ -441,6 +469,15 @@ def held_by(table: Table) -> ClientTable:
     }
 
 
+def a_second(n_rows: float, started: float) -> float:
+    """Return how many rows a second were read since then, by `time.monotonic`.
+
+    A coarse clock may not have gone on.
+    """
+    seconds = time.monotonic() - started
+    return n_rows / max(seconds, _SHORTEST_SECONDS)
+
+
 def plan_of(config: dict[str, Scalar]) -> Plan:
     """The plan that the mod hands along."""
     blob = config.get("plan")
@@ -450,6 +487,18 @@ def plan_of(config: dict[str, Scalar]) -> Plan:
             " around it."
         )
     return load_plan(blob)
+
+
+def _discoveries(parameters: Sequence[Array]) -> Discoveries:
+    """What was found before a preliminary round: the coarse ranges, if there are any.
+
+    See `flwr_dpkmeans.flower.client.wrapped.Wrapped.compute`.
+    """
+    sides = [tuple(map(float, side)) for side in parameters]
+    if not any(sides):
+        return Discoveries()
+    lower, upper = sides
+    return Discoveries(box=(lower, upper))
 
 
 def _state(parameters: Sequence[Array], config: dict[str, Scalar]) -> State:

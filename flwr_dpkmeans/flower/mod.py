@@ -31,7 +31,7 @@ from flwr_dpkmeans.log import Place, event, placed, printable, where_raised
 from flwr_dpkmeans.node.guard import NodeGuard
 from flwr_dpkmeans.node.node_log import log_failure
 from flwr_dpkmeans.node.node_log import logger as node_logger
-from flwr_dpkmeans.node.settings import NodeSettings
+from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.sums.client import Client
 from flwr_dpkmeans.sums.wire import (
@@ -54,10 +54,10 @@ TABLE_SENTENCE = (
 )
 
 
-def look_for_guard() -> None:
+def warn_without_app_guard() -> None:
     """Warn where Flower's own program runs this app.
 
-    The guard runs it under another name.
+    The app guard (`flwr_dpkmeans.deploy.guard`) runs it under another name.
     """
     if Path(sys.argv[0]).name == "flwr-clientapp":
         node_logger.warning(
@@ -96,11 +96,9 @@ class SecureAggregation:
         show_logs: Callable[[Context], None] | None = None,
         wrapped: type[Wrapped] | None = None,
     ) -> None:
-        self._wrapped, self._settings, self._show_logs = (
-            wrapped or Wrapped,
-            settings,
-            show_logs,
-        )
+        self.wrapped_class = Wrapped if wrapped is None else wrapped
+        self._settings = settings
+        self._show_logs = show_logs
 
     def __call__(
         self,
@@ -112,39 +110,31 @@ class SecureAggregation:
         return self.answer(
             message,
             context,
-            partial(
-                self._wrapped,
-                message,
-                context,
-                call_next,
-            ),
+            partial(self.wrapped_class, message, context, call_next),
         )
 
     def answer(
         self,
         message: Message,
         context: Context,
-        wrapped: Callable[[NodeGuard], Wrapped],
+        wrap: Callable[[NodeGuard], Wrapped],
     ) -> Message:
-        """Answer a message, with what computes statistics, which it may log with the
-        node's guard.
-        """
+        """Answer a message; ``wrap(guard)`` makes what computes the statistic."""
         with placed(Place(run=context.run_id, node=context.node_id)):
-            return Message(
-                content_of(self._guarded(message, context, wrapped)), reply_to=message
-            )
+            packet = self._answer_or_failure(message, context, wrap)
+            return Message(content_of(packet), reply_to=message)
 
-    def _guarded(
+    def _answer_or_failure(
         self,
         message: Message,
         context: Context,
-        wrapped: Callable[[NodeGuard], Wrapped],
+        wrap: Callable[[NodeGuard], Wrapped],
     ) -> Packet:
         """Answer, and turn what goes wrong into a fixed code."""
         try:
             if self._show_logs is not None:
                 self._show_logs(context)
-            return self._answer(message, context, wrapped)
+            return self._answer(message, context, wrap)
         except errors.PeerError as error:
             node_logger.warning(
                 "refused: %s",
@@ -157,12 +147,11 @@ class SecureAggregation:
         except DPKMeansError as error:
             # The sentence may describe local data, so only its kind travels.
             log_failure(error)
-            sentence = (
-                TABLE_SENTENCE if isinstance(error, DataError) else INTERNAL_SENTENCE
-            )
-            sentence = (
-                error.public if isinstance(error, errors.ColumnError) else sentence
-            )
+            sentence = INTERNAL_SENTENCE
+            if isinstance(error, errors.ColumnError):
+                sentence = error.public
+            elif isinstance(error, DataError):
+                sentence = TABLE_SENTENCE
             return encode_failure(
                 Failure(Status.FAILED, type(error).__name__, sentence)
             )
@@ -182,9 +171,14 @@ class SecureAggregation:
         self,
         message: Message,
         context: Context,
-        wrapped: Callable[[NodeGuard], Wrapped],
+        wrap: Callable[[NodeGuard], Wrapped],
     ) -> Packet:
-        """The memory changes only when the whole transition has succeeded."""
+        """Answer a message of the protocol; raise for any other.
+
+        What the client remembers of the run changes only when the whole transition has
+        succeeded. Apart from it the context has a record of the table's files, which is
+        for a warning and changes whenever the table is read (`say_if_changed`).
+        """
         if not message.has_content() or RECORD not in message.content:
             raise ProtocolError(
                 "a message that is not of the private k-means protocol came, and the"
@@ -194,24 +188,25 @@ class SecureAggregation:
         log_size(node_logger, "received", [message])
         request = decode_request(packet_of(message.content))
         if request.stage is Stage.KEYS:
-            look_for_guard()
+            warn_without_app_guard()
         settings = self._settings(context)
-        stream, sent = stream_number(context), message.metadata.created_at
         guard = NodeGuard(
             settings,
             context.run_id,
             context.node_id,
-            stream,
-            sent,
+            stream=stream_number(context),
+            created=message.metadata.created_at,
         )
         memory = recall(context)
-        guard.name_peers(memory, request)
-        memory, reply = Client(guard, wrapped(guard), memory).handle(request)
+        guard.name_peers(memory)
+        client = Client(guard, wrap(guard), memory)
+        memory, reply = client.handle(request)
         packet = encode_reply(request.stage, reply)
         if memory is not None:
             remember(context, memory)
         if request.stage is Stage.STOP:
-            stored_rows_of(context).forget()  # no message comes that would
+            # No later message would delete them.
+            stored_rows_of(context).forget()
         return packet
 
 

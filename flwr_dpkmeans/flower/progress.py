@@ -1,5 +1,6 @@
-"""How far a run is: ``progress.json`` in its folder, renewed at each step, with what
-the server may know and no more.
+"""How far a run is: ``progress.json`` in its folder, renewed at each step.
+
+With what the server may know and no more.
 
 While a run is under way, its program holds a lock on the log beside it, which the
 system frees however the program ends: a file that says "running" beside a log that
@@ -118,8 +119,9 @@ class Progress(logging.Handler):
         epsilon: float,
         n_left: int | None,
     ) -> None:
-        """Tell the plan that is in force, what was spent, and how many round trips are
-        left.
+        """Tell the plan that is in force, what was spent.
+
+        And how many round trips are left.
         """
         if self._folder is None:
             return
@@ -233,8 +235,9 @@ class Progress(logging.Handler):
 
 @contextlib.contextmanager
 def recorded_progress(run_id: int, folder: Path) -> Iterator[Progress]:
-    """Keep a run's progress in its folder, with the server's lines as JSON, and at the
-    end how the block ended.
+    """Keep a run's progress in its folder, with the server's lines as JSON.
+
+    And at the end how the block ended.
     """
     progress, handlers = Progress(run_id, folder), list[logging.Handler]()
     with placed(Place(run=run_id)), contextlib.ExitStack() as stack:

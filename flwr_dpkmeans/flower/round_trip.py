@@ -22,8 +22,9 @@ class RoundTrip(BaseModel, frozen=True):
 
 
 class Notice(BaseModel, frozen=True):
-    """A warning in the server's log: its event, and of a refusal the error's name, of
-    silence Flower's error code.
+    """A warning in the server's log: its event, and a code.
+
+    Of a refusal it is the error's name, of silence Flower's error code.
     """
 
     time: str

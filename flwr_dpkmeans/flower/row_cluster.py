@@ -35,6 +35,7 @@ from flwr_dpkmeans.flower.kmeans_client import (
     STATISTIC,
     KMeansClient,
     Scalar,
+    a_second,
     held_by,
     logger,
     plan_of,
@@ -133,7 +134,9 @@ class ClusterClient(KMeansClient):
             return super().fit(parameters, config)
         plan, index = plan_of(config), int(config["round"])
         step = (
-            None if plan.discovers(index) else build_algorithm(plan).rounds[index - 1]
+            None
+            if plan.is_preliminary(index)
+            else build_algorithm(plan).rounds[index - 1]
         )
         if plan.settings.unit is not PrivacyUnit.RECORD or not (
             step is None or step.in_blocks
@@ -161,6 +164,7 @@ class ClusterClient(KMeansClient):
         )
 
     def outside(self, config: dict[str, Scalar]) -> Array:
+        """How many rows of all parts there are, and lie outside the plan's box."""
         try:
             return self.summed(partial(KMeansClient.outside, config=config))
         except DataError as error:
@@ -169,6 +173,7 @@ class ClusterClient(KMeansClient):
             return np.zeros(1 + self.points.shape[1])
 
     def profile(self, model: Model) -> None:
+        """Nothing, with a line in the log."""
         logger.info("no local profile is written of rows on a cluster")
 
     def count(self) -> int:
@@ -222,12 +227,11 @@ class ClusterClient(KMeansClient):
             return np.asarray(total.sum(axis=0))
 
         n_rows, *_ = total = self._on_cluster(added)
-        seconds = time.monotonic() - started
         logger.info(
             "%d rows on a %s cluster, %.3g a second",
             n_rows,
             self._engine.name,
-            n_rows / seconds,
+            a_second(n_rows, started),
         )
         return np.asarray(total[1:])
 
@@ -386,8 +390,9 @@ def _of_block(
     work: Callable[[KMeansClient], Array],
     version: str,
 ) -> _BlockSum:
-    """On a worker: the number of rows and what a client of them finds, or why there is
-    nothing, without a cell.
+    """On a worker: the number of rows and what a client of them finds.
+
+    Or why there is nothing, without a cell.
     """
     vector, failed = np.zeros(0), ""
     if version != __version__:

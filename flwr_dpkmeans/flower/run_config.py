@@ -11,9 +11,14 @@ from flwr_dpkmeans.data.loading.layout import Layout
 from flwr_dpkmeans.data.loading.server_table import load_server_table
 from flwr_dpkmeans.data.loading.source import require_source
 from flwr_dpkmeans.data.loading.table import Table
-from flwr_dpkmeans.data.mixture import MIXTURE_BOUNDS
-from flwr_dpkmeans.data.partition import COLUMN_KINDS, MIXTURE, Partition, parse_sizes
 from flwr_dpkmeans.data.schema_source import schema_of
+from flwr_dpkmeans.data.simulated.mixture import MIXTURE_BOUNDS
+from flwr_dpkmeans.data.simulated.partition import (
+    COLUMN_KINDS,
+    MIXTURE,
+    Partition,
+    parse_sizes,
+)
 from flwr_dpkmeans.errors import ConfigurationError, member, nearest, require_positive
 from flwr_dpkmeans.flower.client.ray_nodes import OutputFiles
 from flwr_dpkmeans.flower.client.simulated_tables import (
@@ -45,8 +50,9 @@ def checked_strategy(
     *,
     simulated: bool | None = None,
 ) -> PrivateKMeans:
-    """Build the strategy, and refuse at once what simulated nodes, so many (0: not
-    known), would refuse after a minute.
+    """Build the strategy, and refuse at once what simulated nodes would refuse.
+
+    So many of them (0: not known), after a minute.
 
     Their table (file, columns, cells, split) and the plan for it are looked at as they
     look at them. `simulated` is whether this will be a simulation, if not this process
@@ -217,8 +223,9 @@ def _public_facts(config: RunValues) -> dict[str, Any]:
 
 
 def _server_data(config: RunValues) -> Table | Array | None:
-    """The server's own points: a file, a bundled data set, or those of the generated
-    mixture.
+    """The server's own points.
+
+    A file, a bundled data set, or those of the generated mixture.
     """
     source = str(config["server-data"])
     if not source and _simulated_source(config) == MIXTURE:

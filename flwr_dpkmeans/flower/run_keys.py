@@ -98,8 +98,9 @@ def own_keys() -> tuple[RunKey, ...]:
 
 
 def run_keys() -> tuple[RunKey, ...]:
-    """Every key that a run configuration may have, those of other packages' algorithms
-    included.
+    """Every key that a run configuration may have.
+
+    Those of other packages' algorithms included.
     """
     return (*own_keys(), *(key for kind in TASKS.values() for key in keys_of(kind)))
 

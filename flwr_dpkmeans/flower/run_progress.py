@@ -23,8 +23,10 @@ class Outcome(StrEnum):
 
 
 class RunProgress(BaseModel, frozen=True):
-    """What is known of a run: the nodes that have joined, answered, are not heard yet,
-    and were left out; its cost.
+    """What is known of a run.
+
+    The nodes that have joined, answered, are not heard yet, and were left out; its
+    cost.
 
     Of each node that has answered in this run, it says when it did last.
 

@@ -21,7 +21,7 @@ from flwr_dpkmeans.errors import (
 from flwr_dpkmeans.flower._private import ended_run_error
 from flwr_dpkmeans.flower.client.ray_nodes import OutputFiles
 from flwr_dpkmeans.flower.client.result_folders import run_folder
-from flwr_dpkmeans.flower.client.written_result import run_result, write_result
+from flwr_dpkmeans.flower.client.written_result import Columns, run_result, write_result
 from flwr_dpkmeans.flower.progress import recorded_progress
 from flwr_dpkmeans.flower.run_config import checked_strategy
 from flwr_dpkmeans.flower.strategies.run_log import say
@@ -48,8 +48,9 @@ EndedError = ended_run_error()
 
 
 def ended_by(error: Exception) -> Exception:
-    """What to raise where a run ends by an error: its sentence, if it is of this
-    package.
+    """What to raise where a run ends by an error.
+
+    Its sentence, if it is of this package.
     """
     if isinstance(error, DPKMeansError):
         return EndedError(f"{type(error).__name__}: {named(str(error))}")
@@ -108,14 +109,13 @@ def report_result(
                 len(clusters.centroids),
                 strategy.config.n_clusters,
             )
-        names = plan.config.feature_names
+        columns = Columns(plan.config.feature_names, schema)
         paths = write_result(
             server,
             plan,
             clusters,
             report,
-            names,
-            schema,
+            columns,
             show=_logged,
             evaluation=result.evaluation,
         )
@@ -124,8 +124,7 @@ def report_result(
                 plan,
                 clusters,
                 report,
-                names,
-                schema,
+                columns,
             )
             report = clustering.report
     pages = {node: folder / f"client-{node}" / PAGE_FILE for node in result.node_ids}

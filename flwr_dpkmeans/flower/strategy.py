@@ -1,5 +1,6 @@
-"""Flower strategies: one for every algorithm, all with the same loop over private-sum
-rounds.
+"""Flower strategies: one for every algorithm.
+
+All with the same loop over private-sum rounds.
 """
 
 from __future__ import annotations
@@ -89,16 +90,12 @@ class PrivateKMeans(Strategy):
     bounds : pair, "private" or PrivateBounds, optional
         None: a cube around the server's points; without server data bounds must be
         given.
-    n_features : int, optional
-        d; asked from the clients if left out.
     epsilon, delta : float
         Of a run without dropouts; `delta` None means 1/(N ln N), or without
         `n_examples` 1e-6, or less where the private count asks for it.
     n_examples : int, optional
         Number of rows in all, if public; otherwise a private count takes 2% of the
         budget.
-    n_clients : int, optional
-        Cohort to wait for; None: whoever is there.
     server_data : array-like or path, optional
         The server's own points, for algorithms that start from them. Clients see them
         only under ``oblivious``.
@@ -107,9 +104,10 @@ class PrivateKMeans(Strategy):
     on_step : callable, optional
         Told a `Step` after each aggregation; by default it is logged as one line.
     **options
-        Every other option of a run, such as ``trust``, ``noise``, ``max_iter``, the
-        algorithm's own, such as ``alpha`` of `FastLloyd`, and objects such as
-        ``unit=ClientLevel(20)``.
+        Every other option of a run: ``n_clients``, the cohort to wait for, by default
+        whoever is there; ``n_features``, by default asked from the clients; ``trust``,
+        ``noise``, ``max_iter``, the algorithm's own, such as ``alpha`` of `FastLloyd`,
+        and objects such as ``unit=ClientLevel(20)``.
 
     Raises
     ------
@@ -129,11 +127,9 @@ class PrivateKMeans(Strategy):
         n_clusters: int | str | Auto | None = None,
         *,
         bounds: object = None,
-        n_features: int | None = None,
         epsilon: float = 1.0,
         delta: float | None = None,
         n_examples: int | str | PrivateCount | None = None,
-        n_clients: int | None = None,
         server_data: object = None,
         timeouts: Timeouts | None = None,
         on_step: OnStep | None = None,
@@ -144,12 +140,8 @@ class PrivateKMeans(Strategy):
             "n_clusters": n_clusters,
             "bounds": bounds,
             "n_examples": n_examples,
-        }
-        options |= {
-            "n_features": n_features,
             "epsilon": epsilon,
             "delta": delta,
-            "n_clients": n_clients,
         }
         stated = flat_options(options)
         if isinstance(stated["algorithm"], str):
@@ -187,8 +179,9 @@ class PrivateKMeans(Strategy):
         on_step: OnStep | None = None,
         on_warning: Callable[[str], None] = logger.warning,
     ) -> PrivateKMeans:
-        """Build the strategy from a validated configuration, and the server's points in
-        the caller's units.
+        """Build the strategy from a validated configuration.
+
+        And the server's points in the caller's units.
 
         ``timeouts`` and ``on_step`` may be given as ever, and ``on_warning``, which is
         told each sentence of the log.
@@ -285,8 +278,9 @@ class PrivateKMeans(Strategy):
         config: ConfigRecord,
         grid: Grid,
     ) -> list[Message]:
-        """What is due in a round: requests for masked vectors, or for what comes before
-        or after them.
+        """What is due in a round.
+
+        Requests for masked vectors, or for what comes before or after them.
         """
         return [
             message_of(node, replace(request, wait=self._wait))
@@ -325,6 +319,7 @@ class PrivateKMeans(Strategy):
         server_round: int,
         replies: Iterable[Message],
     ) -> MetricRecord | None:
+        """Take who confirmed the result, and count them."""
         self.run.take(answers_of(replies))
         return MetricRecord({"clients-confirmed": len(self.run.confirmed)})
 
@@ -338,8 +333,9 @@ class PrivateKMeans(Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: EvaluateFn | None = None,
     ) -> KMeansResult:
-        """Run the whole protocol: keys, private count and bounds if not declared, T
-        rounds, last release.
+        """Run the whole protocol.
+
+        Keys, private count and bounds if not declared, T rounds, last release.
 
         Parameters
         ----------
@@ -495,8 +491,9 @@ class PrivateKMeans(Strategy):
         *,
         has_labels: bool,
     ) -> None:
-        """Refuse what so many simulated clients with such tables would refuse once they
-        are asked; nothing is sent.
+        """Refuse what simulated clients would refuse once they are asked.
+
+        So many of them with such tables; nothing is sent.
         """
         self._undisturbed()
         # Fewer than its smallest cohort would be waited for.
@@ -521,8 +518,9 @@ class PrivateKMeans(Strategy):
         )[0]
 
     def _undisturbed(self) -> None:
-        """Virtual clients do not fall silent, so that a second round trip for each sum
-        would be for nothing.
+        """Virtual clients do not fall silent.
+
+        So that a second round trip for each sum would be for nothing.
         """
         if self.config.dropout is None:
             self.config = self.config.changed(dropout=Dropout.undisturbed())
@@ -660,8 +658,9 @@ class PrivateKMeans(Strategy):
         return replies
 
     def _arrays(self) -> ArrayRecord | None:
-        """Centroids, or a task's own arrays, in the caller's units, where the server
-        may know them.
+        """Centroids, or a task's own arrays, in the caller's units.
+
+        Where the server may know them.
         """
         server = self.run
         clusters, plan = server.clusters, server.plan

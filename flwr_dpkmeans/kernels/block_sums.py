@@ -45,8 +45,9 @@ def sum_in_threads(
 ) -> list[FloatArray]:
     """Add up what each thread sums over its share of the blocks."""
     blocks = list(parts)
-    # How many processors there are is looked up in a file.
-    n_threads = 1 if len(blocks) == 1 else min(len(blocks), n_processors())
+    if len(blocks) == 1:
+        return sum_of(blocks)
+    n_threads = min(len(blocks), n_processors())
     if n_threads == 1:
         return sum_of(blocks)
     shares = [blocks[first::n_threads] for first in range(n_threads)]

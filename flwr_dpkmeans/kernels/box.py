@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -26,9 +26,9 @@ class GridBox:
     [-1.0, 0.0, 0.5, 1.0]
     """
 
-    lower: FloatArray
+    lower: FloatArray = field(repr=False)
     """(d,)."""
-    upper: FloatArray
+    upper: FloatArray = field(repr=False)
     """(d,), each above its lower one."""
     fraction_bits: int
     """A step is 2^-fraction_bits of half a side."""
@@ -80,9 +80,7 @@ class GridBox:
         return self._by_numpy(table)
 
     def _by_numpy(self, table: FloatArray) -> FloatArray:
-        """Two steps at once: products with powers of two are exact, and each saves a
-        pass over the rows.
-        """
+        """Scale as many rows at once as stay in the processor's cache."""
         lower, upper, step = self._sides
         in_steps = np.empty(table.shape)
         for first in range(0, len(table), len(lower)):

@@ -13,7 +13,7 @@ from flwr_dpkmeans.kernels.block_sums import sum_in_threads
 from flwr_dpkmeans.kernels.blocks import row_blocks
 from flwr_dpkmeans.kernels.clipping import largest_square_within
 from flwr_dpkmeans.kernels.grid import FloatArray
-from flwr_dpkmeans.kernels.label_sums import sums_and_counts
+from flwr_dpkmeans.kernels.label_sums import add_by_label
 from flwr_dpkmeans.kernels.vectors import as_column, as_floats
 
 SumsAndCounts = tuple[FloatArray, FloatArray]
@@ -91,9 +91,8 @@ def _summed(
                 # Negated, so that a distance that is not a number drops its point.
                 is_far = ~(squares <= largest_square)
                 labels[is_far] = dropped
-            block_sums, block_counts = sums_and_counts(block, labels, n_labels)
-            sums += block_sums
-            counts += block_counts
+            add_by_label(sums, block, labels)
+            counts += np.bincount(labels, minlength=n_labels)
         return [sums, counts]
 
     width = table.shape[-1]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,8 +17,9 @@ from enum import Enum
 from functools import lru_cache
 
 from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.log import placed_logger
 
-logger = logging.getLogger(__name__)
+logger = placed_logger(__name__)
 VARIABLE = "FLWR_DPKMEANS_KERNELS"
 """Of the environment: an `Implementation`."""
 MODULE = "flwr_dpkmeans_kernels"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from flwr_dpkmeans.kernels import compiled
-from flwr_dpkmeans.kernels.grid import FloatArray, LabelArray
+from flwr_dpkmeans.kernels.grid import FloatArray, LabelArray, Sizes
 from flwr_dpkmeans.kernels.vectors import as_floats
 
 # Up to so many entries a matrix of zeros and ones costs less than a sparse one.
@@ -26,12 +26,8 @@ def add_by_label(
     labels: LabelArray,
 ) -> None:
     """Add points (n, d) to the rows of `sums` with their labels, in place."""
-    outcome = compiled.label_sums(points, labels, len(sums))
-    if outcome is not None:
-        sums += outcome[0]
-        return
     if points.shape[1] < _WIDE:
-        sums += _sum_by_numpy(points, labels, len(sums))
+        sums += sum_by_label(points, labels, len(sums))
         return
     # A block has few of such rows: a table of their sums alone would be as large as all
     # sums, for each block.
@@ -52,6 +48,26 @@ def sums_and_counts(
     sums = _sum_by_numpy(points, labels, n_labels)
     counts = np.bincount(labels, minlength=n_labels)
     return sums, as_floats(counts)
+
+
+def entries_of(labels: LabelArray, n_labels: int, sizes: Sizes) -> LabelArray:
+    """Number rows by their client, and in it by their label below `n_labels`."""
+    if len(sizes) == 1:
+        return labels
+    first_entries = np.arange(len(sizes), dtype=np.int32) * n_labels
+    return np.asarray(np.repeat(first_entries, sizes) + labels, np.int32)
+
+
+def counts_of_each(
+    labels: LabelArray,
+    n_labels: int,
+    sizes: Sizes,
+) -> FloatArray:
+    """Count each client's rows of each label, (m, n_labels)."""
+    n_clients = len(sizes)
+    entries = entries_of(labels, n_labels, sizes)
+    counts = np.bincount(entries, minlength=n_clients * n_labels)
+    return as_floats(counts.reshape(n_clients, n_labels))
 
 
 def sum_by_label(

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from flwr_dpkmeans.kernels.block_sums import sum_over_blocks
-from flwr_dpkmeans.kernels.grid import GRID, FloatArray
-from flwr_dpkmeans.kernels.triangles import triangle_of
+from flwr_dpkmeans.kernels.grid import GRID, FloatArray, Sizes
+from flwr_dpkmeans.kernels.triangles import triangle_factors, triangle_of
 from flwr_dpkmeans.kernels.vectors import squared_lengths
 
 # Sums of multiples of 2^-32 below it are exact in float64.
-EXACT_SUM = 2.0**20
+_EXACT_SUM = 2.0**20
 _Prepare = Callable[[FloatArray], FloatArray]
 
 
@@ -56,7 +56,7 @@ def outer_product_sums(
     others there are.
     """
     n_features = points.shape[1]
-    entries = triangle_entries(n_features)
+    entries = _triangle_entries(n_features)
 
     def summed(part: slice) -> Sequence[FloatArray]:
         steps = np.zeros(len(entries))
@@ -64,7 +64,7 @@ def outer_product_sums(
         rows = prepare(points[part])
         squares = squared_lengths(rows)
         largest = float(squares.max(initial=1.0))
-        n_exact = max(1, int(EXACT_SUM / largest))
+        n_exact = max(1, int(_EXACT_SUM / largest))
         for first in range(0, len(rows), n_exact):
             block = rows[first : first + n_exact]
             product = block.T @ block
@@ -84,8 +84,31 @@ def outer_product_sums(
     return np.stack(sums)
 
 
+def outer_products_of_each(
+    rows: FloatArray,
+    sizes: Sizes,
+) -> FloatArray:
+    """Make `outer_product_triangle` of each client's rows: (m, d (d + 1) / 2)."""
+    n_features = rows.shape[1]
+    ends = np.cumsum(sizes)
+    tables = np.split(rows, ends[:-1])
+    squares = squared_lengths(rows)
+    largest_square = squares.max(initial=1.0)
+    if largest_square * sizes.max() > _EXACT_SUM:
+        return np.stack([outer_product_triangle(table) for table in tables])
+    entries = _triangle_entries(n_features)
+    shape = (len(tables), len(entries))
+    triangles = np.empty(shape)
+    for table, triangle in zip(tables, triangles, strict=True):
+        # Exact, so that nothing has to be added up in two parts.
+        product = table.T @ table
+        np.take(product.ravel(), entries, out=triangle, mode="clip")
+    triangles *= triangle_factors(n_features)
+    return triangles
+
+
 @lru_cache(maxsize=16)
-def triangle_entries(n_features: int) -> npt.NDArray[np.intp]:
+def _triangle_entries(n_features: int) -> npt.NDArray[np.intp]:
     """Flat indices of the upper triangle, row by row."""
     rows, columns = np.triu_indices(n_features)
     return rows * n_features + columns

@@ -31,8 +31,9 @@ def sum_of_squares(
     points: FloatArray,
     centroids: FloatArray,
 ) -> float:
-    """Sum the squared distances of points, (n, d), to the nearest of centroids, (k, d),
-    both in one unit.
+    """Sum the squared distances of points, (n, d), to the nearest of centroids, (k, d).
+
+    Both in one unit.
 
     From differences, which are exact to the last digits far from zero too, where a
     product of large numbers is not.

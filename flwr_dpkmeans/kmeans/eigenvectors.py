@@ -48,7 +48,7 @@ def eigenpairs(matrix: FloatArray) -> _Pairs:
 
 
 def with_positive_peaks(vectors: FloatArray) -> FloatArray:
-    """Turn columns, whose sign is free, so that the largest entry of each is positive."""
+    """Turn columns, whose sign is free: the largest entry of each is then positive."""
     sizes = np.abs(vectors)
     largest = sizes.argmax(axis=0)
     columns = np.arange(len(largest))
@@ -203,7 +203,7 @@ def _leading_range(matrix: FloatArray) -> FloatArray:
 
 
 def _orthonormal(columns: FloatArray) -> FloatArray:
-    """Gram-Schmidt, twice; a column that is in the span of those before becomes zero."""
+    """Gram-Schmidt, twice; a column in the span of those before becomes zero."""
     basis = np.zeros_like(columns)
     n_columns = columns.shape[1]
     for index in range(n_columns):

@@ -12,8 +12,9 @@ from flwr_dpkmeans.kernels.vectors import as_floats
 
 
 class PostProcessing(enum.Enum):
-    """What happens to centroids outside the box [-1, 1]^d (FastLloyd, section 5.3.5 and
-    appendix B).
+    """What happens to centroids outside the box [-1, 1]^d.
+
+    FastLloyd, section 5.3.5 and appendix B.
     """
 
     FOLD = "fold"

@@ -29,8 +29,9 @@ def relative_update(
     clip_radius: float | None,
     post_processing: PostProcessing,
 ) -> FloatArray:
-    """Move each centroid by its noisy relative sum over its noisy count (FastLloyd,
-    Algorithm 1, lines 18 to 20).
+    """Move each centroid by its noisy relative sum over its noisy count.
+
+    FastLloyd, Algorithm 1, lines 18 to 20.
 
     The count may have any sign. Where it is 0, or so small that the quotient is not
     finite, the centroid stays. Steps are clipped to `clip_radius`, in data units, if
@@ -51,8 +52,9 @@ def absolute_update(
     *,
     post_processing: PostProcessing,
 ) -> FloatArray:
-    """Replace each centroid by its noisy sum over its noisy count, as in Lloyd's
-    family; see `relative_update`.
+    """Replace each centroid by its noisy sum over its noisy count.
+
+    As in Lloyd's family; see `relative_update`.
     """
     quotients, usable = _quotients(noisy_sums, noisy_counts)
     replaced = np.where(usable[:, None], quotients, centroids)
@@ -77,8 +79,9 @@ def _quotients(
 
 
 def _finish(values: FloatArray, post_processing: PostProcessing) -> FloatArray:
-    """Bring the values into the box, or into the range where the grid is exact, and
-    onto the grid.
+    """Bring the values into the box, or into the range where the grid is exact.
+
+    And onto the grid.
     """
     if post_processing is PostProcessing.FOLD:
         return round_to_grid(fold(values))

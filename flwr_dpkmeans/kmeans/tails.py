@@ -1,5 +1,6 @@
-"""What a round of residuals cuts: its sums by cluster and shell, and how much of them
-is to be believed.
+"""What a round of residuals cuts.
+
+Its sums by cluster and shell, and how much of them is to be believed.
 
 A residual beyond its radius is pulled back to it, so a mean of skewed rows is short of
 its tail. What is beyond the radius, the excess, is summed apart, in shells of growing
@@ -96,8 +97,9 @@ def excess_sums(
     lengths: FloatArray,
     n: int,
 ) -> FloatArray:
-    """Sum what residuals have beyond their radius, by cluster and shell, over the
-    shell's length, on the grid.
+    """Sum what residuals have beyond their radius.
+
+    By cluster and shell, over the shell's length, on the grid.
 
     A row's excess is the part of its residual beyond the radius, and belongs to the
     first shell that is as long. It adds a vector of Euclidean norm at most 1 to one
@@ -165,8 +167,9 @@ def beyond_radius(
     noise: float,
     fullness: FloatArray | float = 1.0,
 ) -> tuple[FloatArray, FloatArray]:
-    """Estimate what means of pulled residuals lack, and how unsure that is, from
-    released sums of the excess.
+    """Estimate what means of pulled residuals lack, and how unsure that is.
+
+    From released sums of the excess.
 
     Shell by shell, what it adds to a mean is a normal variable around a part of what
     the shell before adds. Noise is as long as the shell, so that one far out counts
@@ -265,8 +268,9 @@ def beyond_radius(
 
 
 def _tail(fullness: FloatArray, steepness: float) -> FloatArray:
-    """What an exponential tail, for a steepness of 1, leaves of a mean beyond a radius,
-    in radii, by the root mean square in radii.
+    """What an exponential tail, for a steepness of 1, leaves of a mean beyond a radius.
+
+    In radii, by the root mean square in radii.
 
     1 where rows are as long as their radius.
     """
@@ -318,8 +322,9 @@ def _evidence(
 
 
 def _reached(doubt: float) -> float:
-    """What a mean of squares of standard normal variables reaches, `doubt` being shared
-    by them.
+    """What a mean of squares of standard normal variables reaches.
+
+    They share `doubt`.
     """
     scatter = 2.0 * math.sqrt(doubt)
     return 1.0 + scatter + 2.0 * doubt

@@ -2,7 +2,7 @@
 
 Every logger of the package is made by `placed_logger`: its records carry ``run``,
 ``round``, ``attempt`` and, on a client, ``node``. What is being worked on is set once,
-by `placed` and `now_at`, and not passed to every call.
+by `placed` and `set_log_place`, and not passed to every call.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from flwr_dpkmeans.log.run_place import (
     event,
     name_nodes,
     named,
-    now_at,
     placed,
     placed_logger,
+    set_log_place,
 )
 
 __all__ = [
@@ -39,10 +39,10 @@ __all__ = [
     "file_handler",
     "name_nodes",
     "named",
-    "now_at",
     "placed",
     "placed_logger",
     "printable",
+    "set_log_place",
     "show_by",
     "show_logs",
     "where_raised",

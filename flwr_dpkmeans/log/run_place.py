@@ -50,7 +50,7 @@ def placed(place: Place) -> Iterator[None]:
         _place.reset(token)
 
 
-def now_at(round_index: int, attempt: int) -> None:
+def set_log_place(round_index: int, attempt: int) -> None:
     """Say which aggregation the lines up to the end of the `placed` block are about."""
     before = _place.get()
     place = replace(before, round=round_index, attempt=attempt)

@@ -11,7 +11,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-BINARY = getattr(os, "OBINARY", 0)
+BINARY = getattr(os, "O_BINARY", 0)
+"""On Windows: line ends are written as they are."""
 
 
 def read_all(descriptor: int) -> bytes:
@@ -58,6 +59,22 @@ def append(
     os.fsync(descriptor)
 
 
+def replace_file(path: Path, content: bytes) -> None:
+    """Put new content into a file, which after a crash has the old or the new one.
+
+    Whoever waits for the lock of the old file takes that of the new one (`locked`).
+    """
+    new_path = path.with_name(path.name + ".new")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | BINARY
+    descriptor = os.open(new_path, flags, 0o600)
+    try:
+        append(descriptor, b"", b"", content)
+    finally:
+        os.close(descriptor)
+    new_path.replace(path)
+    sync_folder(path.parent)
+
+
 def sync_folder(folder: Path) -> None:
     """Make names as durable as what is in the files.
 
@@ -83,7 +100,7 @@ def locked(path: Path, *, exclusive: bool) -> Iterator[int]:
         descriptor = os.open(path, flags | BINARY, 0o600)
         try:
             lock(descriptor, exclusive=exclusive)
-            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+            if os.path.samestat(os.fstat(descriptor), path.stat()):
                 yield descriptor
                 return
         finally:

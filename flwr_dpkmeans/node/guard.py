@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Mapping
 from functools import partial
 
 from flwr_dpkmeans import errors
@@ -20,23 +19,22 @@ from flwr_dpkmeans.node.ledger import Past, unfinished
 from flwr_dpkmeans.node.ledger_entries import RESULT_TAKEN, SHARES_GIVEN, LedgerEntry
 from flwr_dpkmeans.node.limits import has_bounds_by_name
 from flwr_dpkmeans.node.node_log import json_number, logger
+from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.proposal import Proposal
-from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.privacy.provenance import utc_now
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.secagg.ciphers import AttemptId
-from flwr_dpkmeans.secagg.credentials import Credential
 from flwr_dpkmeans.secagg.messages import SumRequest, UnmaskRequest
 from flwr_dpkmeans.secagg.party import Phase
-from flwr_dpkmeans.secagg.pins import pin_mark
+from flwr_dpkmeans.secagg.pins import names_by_node, pin_mark
 from flwr_dpkmeans.sums.checks.verify import verify_plan
 from flwr_dpkmeans.sums.client import Guard, Memory
 from flwr_dpkmeans.sums.draft import worst_case
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.price import resolve_delta
 from flwr_dpkmeans.sums.settings import EvaluationKind
-from flwr_dpkmeans.sums.wire import LONGEST_SENTENCE, Request, terms_digest
+from flwr_dpkmeans.sums.wire import LONGEST_SENTENCE, terms_digest
 
 LEAST_WAIT = 10.0
 """Seconds that every request stays good for by this node's clock."""
@@ -83,34 +81,19 @@ class NodeGuard(Guard):
         identities = (self.identity.public_key, *self.pinned)
         return frozenset([pin_mark(identity, self.run_id) for identity in identities])
 
-    def name_peers(
-        self,
-        memory: Memory | None,
-        request: Request,
-    ) -> None:
-        """Call nodes by the policy's names in the log.
+    def name_peers(self, memory: Memory | None) -> None:
+        """Call this node and its cohort by the policy's names in the log.
 
-        This one, those whose identities are announced now, and the cohort's.
+        Nobody but who was recognised: any server can announce a public key as the
+        identity of whatever node it makes up.
         """
         if not self.pinned:
             return
-        digits_of: dict[int, str] = {}
-        announced: Mapping[int, Credential]
-        announced = getattr(request.body, "credentials", {})
-        for node, credential in announced.items():
-            digits_of[node] = credential.identity.hex()
-        fingerprints = () if memory is None else memory.cohort
-        for fingerprint in fingerprints:
-            node_id, _, digits = fingerprint.partition(" identity ")
-            if digits:
-                digits_of[int(node_id)] = digits
-        if self.identity is not None:
-            digits_of[self.node_id] = self.identity.public_key.hex()
         names: dict[int, str] = {}
-        for node, first_digits in digits_of.items():
-            for identity, name in self.pinned.items():
-                if identity.hex().startswith(first_digits):
-                    names.setdefault(node, name)
+        if memory is not None and memory.n_recognised > 0:
+            names |= names_by_node(memory.cohort, self.pinned)
+        if self.identity is not None and self.identity.public_key in self.pinned:
+            names[self.node_id] = self.pinned[self.identity.public_key]
         name_nodes(names)
 
     def started(self) -> str:
@@ -170,6 +153,7 @@ class NodeGuard(Guard):
                 "the plan's numbers are too large or too small to compute its noise"
                 " from: give usual ones."
             ) from error
+        node_log.log_price(plan)
         # What the ledger has no part in comes first: such a refusal tells nothing of
         # other runs.
         self._admit(plan, cost_of(plan), Past())
@@ -190,8 +174,9 @@ class NodeGuard(Guard):
         )
 
     def _n_plans_today(self, digest: bytes) -> int:
-        """Note that a plan is looked at, and return how many others were whose runs
-        released nothing.
+        """Note that a plan is looked at.
+
+        And return how many others were whose runs released nothing.
         """
         most = self.settings.policy.plans_per_day
         if most is None:
@@ -325,6 +310,7 @@ class NodeGuard(Guard):
         request: SumRequest,
     ) -> None:
         """Refuse a vector that the ledger has, or the policy allows no more."""
+        self.name_peers(memory)
         node_log.log_request(memory.plan, request, memory.n_recognised)
         entries = self.settings.ledger.attempts(self.entry_run)
         if request.attempt_id in entries:
@@ -421,7 +407,7 @@ class NodeGuard(Guard):
                 name,
             )
         )
-        n_asked = len(memory.protocol.cohort.members)
+        n_asked = len(memory.party.cohort.members)
         node_log.log_shares_given(request, n_asked)
 
     def _entry(
@@ -453,7 +439,8 @@ class NodeGuard(Guard):
         threshold: int,
     ) -> None:
         """Log that this client shared the keys of the run."""
-        announced = memory.protocol.announced
+        self.name_peers(memory)
+        announced = memory.party.announced
         n_clients = 0 if announced is None else len(announced.members)
         node_log.log_keys_shared(
             n_clients,
@@ -517,7 +504,7 @@ class NodeGuard(Guard):
         except BudgetError as error:
             node_log.log_failure(error)
         again = ""
-        if memory is not None and memory.protocol.phase is Phase.FINISHED:
+        if memory is not None and memory.party.phase is Phase.FINISHED:
             again = ", of whose end this node had heard before"
         reason = printable(sentence, LONGEST_SENTENCE)
         logger.warning(

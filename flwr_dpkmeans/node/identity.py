@@ -36,7 +36,7 @@ class Identity(Signer):
         One that is missing, open to others or holds no Ed25519 key is refused.
         """
         try:
-            with open(path, "rb") as file:
+            with Path(path).open("rb") as file:
                 mode = os.fstat(file.fileno()).st_mode
                 content = file.read(_LONGEST_FILE)
         except OSError as error:

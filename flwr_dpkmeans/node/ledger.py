@@ -19,12 +19,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from flwr_dpkmeans.errors import ProtocolError, distinct_texts
-from flwr_dpkmeans.node.ledger_entries import (
-    LARGEST_EXPONENT,
-    RESULT_TAKEN,
-    LedgerEntry,
-    PlanNote,
-)
+from flwr_dpkmeans.node.ledger_entries import RESULT_TAKEN, LedgerEntry, PlanNote
+from flwr_dpkmeans.privacy.gaussian import LARGEST_EXPONENT
 from flwr_dpkmeans.privacy.provenance import utc_now
 
 _RELATIVE_SLACK = 1e-8

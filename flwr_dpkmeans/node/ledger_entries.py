@@ -28,9 +28,6 @@ RESULT_TAKEN = 2 * SHARES_GIVEN
 round; it costs nothing.
 """
 
-LARGEST_EXPONENT = 700.0
-"""Of what float64 holds."""
-
 _CALL = "correct the call that charges the ledger"
 
 
@@ -96,7 +93,7 @@ class LedgerEntry:
                     _CALL,
                 )
             object.__setattr__(self, name, rule.read(value))
-        if not _is_utc(self.time):
+        if not is_utc(self.time):
             raise invalid(
                 "time",
                 self.time,
@@ -105,7 +102,8 @@ class LedgerEntry:
             )
 
 
-def _is_utc(time: str) -> bool:
+def is_utc(time: str) -> bool:
+    """Tell whether a text is a time in UTC, in ISO format."""
     try:
         return datetime.fromisoformat(time).utcoffset() == timedelta(0)
     except (TypeError, ValueError):

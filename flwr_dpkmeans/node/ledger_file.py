@@ -1,9 +1,10 @@
-"""A ledger's file and the head file beside it, which counts its entries.
+"""A ledger's file, and two files beside it.
 
-``ledger.md`` says what the two files hold and withstand. Both are
-only ever appended to, only their complete lines count, and whoever reads or writes
-either holds the lock of the first one. Messages about them name their paths: they are
-for the person at this machine.
+The head counts its entries, and the plans file lists the plans that were looked at
+today. ``policy.md`` says what ledger and head hold and withstand. Both are only ever
+appended to, only their complete lines count, and whoever reads or writes either holds
+the lock of the ledger. The plans file has a lock of its own and is replaced as a whole.
+Messages about them name their paths: they are for the person at this machine.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from pathlib import Path
 
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError
@@ -27,10 +27,11 @@ from flwr_dpkmeans.node.durable_files import (
     append,
     locked,
     read_all,
+    replace_file,
     sync_folder,
 )
 from flwr_dpkmeans.node.ledger import Admit, MemoryLedger, run_of
-from flwr_dpkmeans.node.ledger_entries import LedgerEntry, PlanNote
+from flwr_dpkmeans.node.ledger_entries import LedgerEntry, PlanNote, is_utc
 from flwr_dpkmeans.privacy.provenance import utc_now
 
 GENESIS = hashlib.sha256(b"flwr-dpkmeans ledger, version 2").hexdigest()
@@ -141,30 +142,17 @@ class FileLedger(MemoryLedger):
 
         See `MemoryLedger.note_plan`.
         """
-        # Nothing is written beside a ledger that is damaged.
-        self._look()
-        with (
-            self._guard,
-            file_errors(self._path),
-            locked(plans_path(self._path), exclusive=True) as descriptor,
-        ):
-            notes = _parse_notes(read_all(descriptor))
-            note = PlanNote(
-                utc_now(),
-                data_id,
-                run_of(run_id),
-                plan,
-            )
-            today, n_others = self._noted(notes, note, most)
-            lines = "".join(f"{json.dumps(vars(other))}\n" for other in today)
-            os.ftruncate(descriptor, 0)
-            append(
-                descriptor,
-                b"",
-                b"",
-                lines.encode(),
-            )
-            return n_others
+        path = plans_path(self._path)
+        note = PlanNote(utc_now(), data_id, run_of(run_id), plan)
+        with self._guard, file_errors(self._path):
+            # Nothing is written beside a ledger that is damaged.
+            self._look()
+            with locked(path, exclusive=True) as descriptor:
+                notes = _parse_notes(read_all(descriptor))
+                today, n_others = self._noted(notes, note, most)
+                lines = "".join(f"{json.dumps(vars(other))}\n" for other in today)
+                replace_file(path, lines.encode())
+        return n_others
 
     def accept(self) -> None:
         """Take the file as it stands, and write its head anew.
@@ -411,13 +399,13 @@ def plans_path(path: Path) -> Path:
 
 
 def _parse_notes(raw: bytes) -> list[PlanNote]:
-    """Read the notes of a file, without lines that a crash may have torn."""
+    """Read the notes of a file, without lines that are none."""
     notes = []
     for line in raw.splitlines():
         with contextlib.suppress(ValueError, TypeError, RecursionError):
             note = PlanNote(**json.loads(line))
-            datetime.fromisoformat(note.time)
-            notes.append(note)
+            if is_utc(note.time):
+                notes.append(note)
     return notes
 
 

@@ -29,30 +29,19 @@ def json_number(value: float) -> float | str:
 
 
 def log_plan(plan: Plan, digest: bytes) -> None:
-    """Say which plan this client is asked to agree to."""
+    """Say which plan this client is asked to agree to.
+
+    Nothing is computed of it, as it is not checked yet: a hostile plan could make that
+    fail, or take hours.
+    """
     config = plan.config
-    try:
-        worst = worst_case(plan)
-        epsilon = plan.epsilon if plan.is_final else config.epsilon
-        is_private = plan.is_private
-    except (DPKMeansError, ArithmeticError):
-        # The plan is not checked yet, so its noise may have no price; the check will
-        # say what is wrong with it.
-        worst = math.nan
-        epsilon = math.nan
-        is_private = True
-    if not is_private:
-        worst = math.inf
-        epsilon = math.inf
     rounds = "rounds still to be planned"
     if plan.is_final:
         rounds = f"{plan.last_round} rounds"
     logger.info(
         f"asked for: {_shown(config.algorithm)} under trust"
         f" {_shown(config.trust)}, {rounds}, {plan.n_clients} clients, unit"
-        f" {config.unit.value}, epsilon {epsilon:.4g} (at most {worst:.4g} with all"
-        f" {config.max_retries} retries) at delta"
-        f" {plan.delta:.3g}{'' if is_private else ' (NOT PRIVATE)'}; plan"
+        f" {config.unit.value}, at delta {plan.delta:.3g}; plan"
         f" {digest.hex()[:_DIGEST_CHARACTERS]}",
         extra=event(
             "plan",
@@ -60,6 +49,23 @@ def log_plan(plan: Plan, digest: bytes) -> None:
             final=plan.is_final,
             n_clients=plan.n_clients,
         ),
+    )
+
+
+def log_price(plan: Plan) -> None:
+    """Say what a plan that was checked costs."""
+    if plan.is_private:
+        epsilon = plan.epsilon if plan.is_final else plan.settings.epsilon
+        most = worst_case(plan)
+        warning = ""
+    else:
+        epsilon = math.inf
+        most = math.inf
+        warning = " (NOT PRIVATE)"
+    logger.info(
+        f"the plan costs epsilon {epsilon:.4g} (at most {most:.4g} with all"
+        f" {plan.settings.max_retries} retries) at delta {plan.delta:.3g}{warning}",
+        extra=event("price", epsilon=json_number(epsilon), most=json_number(most)),
     )
 
 

@@ -1,5 +1,6 @@
-"""What a client allows: its own limits, held against the server's public plan before
-anything leaves.
+"""What a client allows.
+
+Its own limits, held against the server's public plan before anything leaves.
 
 A policy is read from the client's own disk, never from the server. It is permissive by
 default, so that a simulation (including the non-private baseline) runs without one. A
@@ -22,14 +23,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from flwr_dpkmeans.errors import (
-    BudgetError,
-    ConfigurationError,
-    RefusalError,
-    nearest,
-)
+from flwr_dpkmeans.errors import BudgetError, ConfigurationError, RefusalError, nearest
 from flwr_dpkmeans.node.ledger import Past
 from flwr_dpkmeans.node.limit_values import (
+    quote,
     read_bounds,
     read_delta,
     read_digests,
@@ -50,7 +47,10 @@ from flwr_dpkmeans.node.limits import (
     switch,
 )
 from flwr_dpkmeans.node.proposal import Proposal
+from flwr_dpkmeans.privacy.noise import NoiseKind
 from flwr_dpkmeans.sums.plan import Plan
+
+_SECURE_NOISE = (NoiseKind.SECURE, NoiseKind.OPENDP)
 
 
 def _refuse_bounds(
@@ -61,6 +61,27 @@ def _refuse_bounds(
         # `ClientPolicy.check_box` holds them against the own table's order.
         return None
     return beyond_bounds(allowed, plan.settings.bounds, plan.n_features)
+
+
+def _refuse_trust(allowed: Sequence[str], proposal: Proposal) -> str | None:
+    plan = proposal.plan
+    names = ", ".join(map(repr, allowed))
+    if not allowed:
+        return None
+    if plan.settings.trust not in allowed:
+        return (
+            f"the plan's trust model is {quote(plan.settings.trust)}, but this client"
+            f" allows only {names}: plan with one of them."
+        )
+    for planned in plan.all_rounds:
+        # What comes before the first round may have another model than the run.
+        if planned.trust not in allowed:
+            return (
+                f"the plan's round {quote(planned.name)} has the trust model"
+                f" {quote(planned.trust)}, but this client allows only {names}: declare"
+                " what that round is to find, or have this client's owner allow it."
+            )
+    return None
 
 
 def _refuse_terms(approved: Sequence[str], proposal: Proposal) -> str | None:
@@ -120,10 +141,15 @@ class ClientPolicy:
     )
     """Largest delta of one run, in [0, 1)."""
     max_delta_total: float = at_most("max_delta_total", DELTA, lambda past: past.delta)
-    allowed_trust: tuple[str, ...] = one_of(
-        "trust model", lambda plan: plan.settings.trust, required=True
+    allowed_trust: tuple[str, ...] = limit_field(
+        (), read_names, _refuse_trust, is_required=True
     )
-    """Trust models that a plan may use; empty, as for all such lists, allows all."""
+    """Trust models that a plan's rounds may have; empty, as for all such lists, allows
+    all.
+
+    Rounds that come before the first one are "distributed" in an "oblivious" or
+    "central" run, too.
+    """
     allowed_algorithms: tuple[str, ...] = one_of(
         "algorithm", lambda plan: plan.config.algorithm
     )
@@ -141,7 +167,7 @@ class ClientPolicy:
     """Smallest `min_clients` of a plan, at least 1."""
     require_secure_noise: bool = switch(
         False,
-        lambda proposal: proposal.plan.settings.noise.value == "seeded",
+        lambda proposal: proposal.plan.settings.noise not in _SECURE_NOISE,
         "the plan's noise is {noise}, but this client requires 'secure': drop the noise"
         " seed.",
     )
@@ -391,7 +417,7 @@ def read_toml(path: str | Path, name: str) -> dict[str, object]:
     One that cannot be read is a ConfigurationError that calls it `name`.
     """
     try:
-        with open(path, "rb") as file:
+        with Path(path).open("rb") as file:
             return tomllib.load(file)
     except OSError as error:
         raise ConfigurationError(

@@ -1,5 +1,6 @@
-"""The planner's answer: one forecast per candidate, a recommendation, and what was
-assumed.
+"""The planner's answer.
+
+One forecast per candidate, a recommendation, and what was assumed.
 """
 
 from __future__ import annotations
@@ -8,222 +9,35 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from flwr_dpkmeans.errors import BudgetError, LocalMisuseError, listed
-from flwr_dpkmeans.planner.cost import Cost, cost_of
-from flwr_dpkmeans.planner.present import described, draw_forecast
-from flwr_dpkmeans.planner.request import PlanningRequest
-from flwr_dpkmeans.planner.simulate import (
-    CENTRE_RANGE,
+from flwr_dpkmeans.planner.centroid_noise import centroid_noise, noise_in_units
+from flwr_dpkmeans.planner.excess import (
     Curve,
     Excess,
-    Simulator,
     epsilon_for_target,
     expected_points,
     n_clusters_for_target,
+)
+from flwr_dpkmeans.planner.present import described, draw_forecast
+from flwr_dpkmeans.planner.request import PlanningRequest
+from flwr_dpkmeans.planner.simulate import Simulator
+from flwr_dpkmeans.planner.synthetic_data import (
+    CENTRE_RANGE,
     scaled_spread,
     simulated_size,
 )
+from flwr_dpkmeans.planner.traffic import Deployment, deployment_of
 from flwr_dpkmeans.privacy.release import PrivacyUnit
-from flwr_dpkmeans.privacy.released_counts import COUNT_DEVIATIONS
-from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS
 from flwr_dpkmeans.results.rendering import CONSOLE, HTML, rendered
 from flwr_dpkmeans.results.whole_files import write_whole
 from flwr_dpkmeans.sums.draft import worst_case
-from flwr_dpkmeans.sums.plan import SECONDS_PER_ROUND_TRIP, Plan, round_trips
+from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.statement import plan_cautions
-from flwr_dpkmeans.sums.wire import dump_plan
-
-MEAN_SQUARED_COORDINATE = 1.0 / 3.0
-"""Of a centroid that is anywhere in [-1, 1] alike.
-
-What noise on a count does to an absolute mean.
-"""
-START_UP_SECONDS = 20.0
-"""From `flwr run` to the first message, with the app's dependencies installed."""
-# Bytes around the numbers in each of the six messages as Flower serialises their
-# content, measured in process.
-_PLAN_REQUEST = 280
-_KEYS_REPLY = 380
-_ROSTER_REQUEST = 250
-_ROSTER_MEMBER = 40
-_SUM_REQUEST = 772
-_SUM_REPLY = 773
-_FINISH_REQUEST = 749
-_FINISH_REPLY = 249
-_BOX = 80
-_BYTES_PER_ENTRY = 8
-
-
-@dataclass(frozen=True)
-class CentroidNoise:
-    """The noise of the last release that carries centroids.
-
-    Deviations of one entry of sums and counts, scaled units.
-
-    Of sums that are not relative to the centroid the count's noise moves the mean as
-    well.
-    """
-
-    sums_std: float
-    counts_std: float
-    relative: bool
-
-    @property
-    def total_std(self) -> float:
-        """Standard deviation of a centroid's coordinate times the size of its cluster,
-        in scaled units.
-        """
-        if self.relative:
-            return self.sums_std
-        return math.hypot(
-            self.sums_std, self.counts_std * math.sqrt(MEAN_SQUARED_COORDINATE)
-        )
-
-    def per_coordinate(self, units: float) -> float:
-        """Deviation of a centroid's coordinate, to first order, for a cluster of so
-        many rows (or clients).
-        """
-        return self.total_std / units
-
-    def smallest_cluster(self, spread: float) -> int:
-        """Rows (or clients) from which a cluster survives.
-
-        Its centroid's noise is then at most the spread (standard deviation) of its own
-        rows in each coordinate, and its count is three deviations of the count's noise
-        above zero.
-        """
-        # The tolerance keeps a quotient that is whole from being rounded up by its last
-        # digit.
-        return max(
-            1,
-            math.ceil(
-                max(self.total_std / spread, COUNT_DEVIATIONS * self.counts_std)
-                * (1.0 - 1e-12)
-            ),
-        )
-
-
-def centroid_noise(
-    plan: Plan, spread: float = PlanningRequest.spread
-) -> CentroidNoise | None:
-    """Noise of a final plan's last release of sums and counts per cluster.
-
-    None if no round releases both.
-
-    Residuals that are released in radii, as ProxyLloyd's are, are taken to have the
-    radius that the spread of a cluster's rows leads to.
-    """
-    k, d = plan.config.n_clusters, plan.n_features
-    for planned in reversed(
-        [planned for planned in plan.rounds if planned.name not in CLOSING_ROUNDS]
-    ):
-        sums = [block for block in planned.blocks if block.shape == (k, d)]
-        counts = [block for block in planned.blocks if block.shape == (k,)]
-        if sums and counts:
-            in_radii = sums[0].name == "residual_sums"
-            unit = spread * math.sqrt(plan.n_features or 1) if in_radii else 1.0
-            return CentroidNoise(
-                plan.released_std(planned, sums[0]) * unit,
-                plan.released_std(planned, counts[0]),
-                in_radii or sums[0].name.startswith("relative"),
-            )
-    return None
-
-
-def noise_in_units(plan: Plan, per_coordinate: float) -> tuple[float, ...]:
-    """A scaled standard deviation in the caller's units.
-
-    One number, or one per feature if their bounds differ.
-
-    With private bounds their width is unknown, so it stays a fraction of half of what
-    they will be.
-    """
-    if plan.config.private_bounds:
-        return (per_coordinate,)
-    lower, upper = plan.config.bounds
-    widths = [
-        0.5 * (high - low) * per_coordinate
-        for low, high in zip(lower, upper, strict=True)
-    ]
-    return (widths[0],) if len(set(widths)) == 1 else tuple(widths)
-
-
-@dataclass(frozen=True)
-class Deployment:
-    """What one run without dropouts sends, and how long it takes."""
-
-    n_rounds: int
-    """Aggregations without those that steer the plan (a private count, private bounds).
-    """
-    n_round_trips: int
-    n_messages: int
-    bytes_down: int
-    """Payload for one client on average, without transport and TLS; so is `bytes_up`.
-    """
-    bytes_up: int
-    minutes: float
-    """Start-up and polling; a client's own computation comes on top."""
-    cost: Cost | None = None
-    """Of processors, memory and aggregators, by a model.
-
-    None of what was not planned here.
-    """
-
-
-def deployment_of(plan: Plan) -> Deployment:
-    """Count what a final plan's run sends."""
-    planned_rounds = [
-        plan.round_at(index) for index in range(plan.first_round, plan.last_round + 1)
-    ]
-    vectors = [_BYTES_PER_ENTRY * planned.length for planned in planned_rounds]
-    trips = round_trips(plan)
-    # Every author seals a box for every other client: on average each client sends as
-    # many as it receives.
-    boxed = any(planned.model.hides_sums() for planned in plan.rounds)
-    boxes = (
-        _BOX * (plan.max_silent + 2) * (plan.n_clients - 1) // plan.n_clients
-        if boxed
-        else 0
-    )
-    # Before releases that steer it, the plan travels without its rounds.
-    first = replace(
-        plan,
-        rounds=(),
-        n_examples=plan.config.n_examples,
-        box=None,
-    )
-    sent_plans = [first, plan] if plan.preliminary else [plan]
-    down = sum(len(dump_plan(sent)) + _PLAN_REQUEST for sent in sent_plans) + boxes
-    down += _ROSTER_REQUEST + _ROSTER_MEMBER * plan.n_clients
-    down += (
-        sum(vector + _SUM_REQUEST for vector in vectors[:-1])
-        + vectors[-1]
-        + _FINISH_REQUEST
-    )
-    up = (
-        _KEYS_REPLY
-        + sum(vector + _SUM_REPLY for vector in vectors)
-        + _FINISH_REPLY
-        + boxes
-    )
-    more_down, more_up = plan.aggregator.bytes_besides(plan, len(vectors))
-    down, up = down + more_down, up + more_up
-    minutes = (START_UP_SECONDS + SECONDS_PER_ROUND_TRIP * trips) / 60.0
-    n_messages = 2 * plan.n_clients * trips
-    return Deployment(
-        len(plan.rounds),
-        trips,
-        n_messages,
-        down,
-        up,
-        minutes,
-        cost_of(plan, n_messages, up),
-    )
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,20 @@
-"""A forecast for people: its table, and its picture of expected excess against epsilon
-and against k.
+"""A forecast for people.
+
+Its table, and its picture of expected excess against epsilon and against k.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flwr_dpkmeans.planner.simulate import MOST_EPSILON
+from flwr_dpkmeans.planner.excess import MOST_EPSILON
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.results.pictures.figures import new_figure, png_of
 from flwr_dpkmeans.results.rendering import rendered
 
 if TYPE_CHECKING:
+    from flwr_dpkmeans.planner.excess import Curve
     from flwr_dpkmeans.planner.forecast import AlgorithmForecast, Forecast
-    from flwr_dpkmeans.planner.simulate import Curve
 
 # Okabe and Ito's palette for any kind of colour vision; markers and dashes tell lines
 # apart in grey.

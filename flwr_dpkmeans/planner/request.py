@@ -156,8 +156,9 @@ class PlanningRequest(Options):
         private_count: bool | None,
         algorithms: str | Sequence[str],
     ) -> PlanningRequest:
-        """What `FederatedKMeans.plan` asks: of the options of its runs, the algorithm's
-        name decides nothing.
+        """What `FederatedKMeans.plan` asks.
+
+        Of the options of its runs, the algorithm's name decides nothing.
         """
         options = {
             name: value
@@ -198,8 +199,9 @@ class PlanningRequest(Options):
         return self.n_clients * (1.0 - math.pow(1.0 - 1.0 / k, rows))
 
     def candidates(self) -> tuple[str, ...]:
-        """Algorithms to compare: from the registry, private, without server data, for
-        this unit.
+        """Algorithms to compare.
+
+        From the registry, private, without server data, for this unit.
         """
         if self.algorithms:
             return self.algorithms
@@ -223,8 +225,9 @@ class PlanningRequest(Options):
         return read_config(**(values | changes))
 
     def draft(self, algorithm: str, *, seed: int = 0, **changes: Any) -> Plan:
-        """Draft one candidate's final plan, with some fields of the configuration
-        changed; nothing is sent or read.
+        """Draft one candidate's final plan.
+
+        With some fields of the configuration changed; nothing is sent or read.
         """
         counted = self.n_examples if self.unit is PrivacyUnit.RECORD else None
         config = self.config(algorithm, **changes)
@@ -271,8 +274,9 @@ class PlanningRequest(Options):
 
 
 def require_forecastable(name: str) -> None:
-    """Refuse algorithms that nothing can be forecast of without private or server data,
-    with a sentence.
+    """Refuse algorithms that nothing can be forecast of without private or server data.
+
+    With a sentence.
     """
     entry = algorithm_entry(name)
     if entry.noise is NoiseShape.NONE:

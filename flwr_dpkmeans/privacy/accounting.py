@@ -36,6 +36,7 @@ from flwr_dpkmeans.errors import (
 )
 from flwr_dpkmeans.privacy import gaussian, losses, mixtures, release
 from flwr_dpkmeans.privacy.closeness import SAME, Closeness, joint_closeness, slack_cost
+from flwr_dpkmeans.privacy.gaussian import LARGEST_EXPONENT
 from flwr_dpkmeans.privacy.losses import numerical_losses
 from flwr_dpkmeans.privacy.release import Event
 from flwr_dpkmeans.privacy.searches import smallest_at_most, smallest_true
@@ -49,8 +50,6 @@ At others the numerical accountant loses all digits.
 _LARGEST_MU = 100.0
 """Sampled releases of a larger mu have losses of some mu^2, beyond a numerical price.
 """
-_LARGEST_EXPONENT = 700.0
-"""Of what float64 holds."""
 
 Price = Callable[["Totals", float], float]
 """Epsilon of totals at a delta, or delta at an epsilon."""
@@ -210,7 +209,7 @@ def delta_as_drawn(totals: Totals, epsilon: float, price: Price) -> float:
     # Beyond this it may be any delta, as a price that is too small for floating point
     # is 0.
     delta = 1.0
-    if above < _LARGEST_EXPONENT:
+    if above < LARGEST_EXPONENT:
         analysed_delta = price(totals, max(0.0, analysed))
         delta = min(1.0, math.exp(above) * analysed_delta)
     if analysed >= 0.0:

@@ -15,9 +15,19 @@ from flwr_dpkmeans.privacy.accounting import (
     gdp_delta,
 )
 from flwr_dpkmeans.privacy.closeness import Closeness
-from flwr_dpkmeans.privacy.gaussian import gaussian_delta, gaussian_delta_bound
+from flwr_dpkmeans.privacy.gaussian import (
+    LARGEST_EXPONENT,
+    SQRT_TWO_PI,
+    gaussian_delta,
+    gaussian_delta_bound,
+)
 from flwr_dpkmeans.privacy.release import Event
-from flwr_dpkmeans.privacy.searches import Bracket, smallest_true
+from flwr_dpkmeans.privacy.searches import (
+    RELATIVE_PRECISION,
+    SMALLEST_FLOAT,
+    Bracket,
+    smallest_true,
+)
 
 CALIBRATION_SHADE = 1.0 - 2.0**-41
 """What epsilon and delta are multiplied by before noise is calibrated to them.
@@ -26,8 +36,6 @@ A calibrated plan is priced again by a search of its own, whose last digits must
 above the request.
 """
 
-_SQRT_TWO_PI = math.sqrt(2.0 * math.pi)
-_RELATIVE_PRECISION = 2.0**-43
 _STEPS_PER_OCTAVE = 2**20
 """So that a scale has 21 significant bits."""
 _FARTHEST = 333 * _STEPS_PER_OCTAVE
@@ -36,8 +44,6 @@ _LONGEST_JUMP = 16.0
 """In octaves."""
 _MOST_SLOW = 3
 """Secants that may leave more than half of a range."""
-_LARGEST_LOG = 700.0
-_SMALLEST_FLOAT = 5e-324
 
 
 def calibrate_gaussian(
@@ -120,7 +126,9 @@ def calibrate_scale(
         try:
             return compose_epsilon(events_at(scale), delta)
         except PlanError:
-            # The closeness leaves no room.
+            # The closeness leaves no room, or the range of the loss is too wide to be
+            # computed, as with very little noise: such a scale is not seen to be
+            # private.
             return math.inf
 
     return first_private(price, epsilon, start)
@@ -138,7 +146,7 @@ def gaussian_noise_multiplier(epsilon: float, delta: float) -> float:
     # and delta(0) <= mu / sqrt(2 pi).
     tail = math.sqrt(-2.0 * math.log(delta))
     mu_by_tail = 2.0 * epsilon / (tail + math.sqrt(tail * tail + 2.0 * epsilon))
-    mu_at_zero = delta * _SQRT_TWO_PI
+    mu_at_zero = delta * SQRT_TWO_PI
     private_mu = max(mu_by_tail, mu_at_zero)
 
     target = epsilon * CALIBRATION_SHADE
@@ -159,7 +167,7 @@ def smallest_multiplier(is_private: Callable[[float], bool], start: float) -> fl
     """
     low = start
     high = start
-    step = _RELATIVE_PRECISION
+    step = RELATIVE_PRECISION
     while not is_private(high):
         low = high
         high = high * (1.0 + step)
@@ -264,12 +272,12 @@ def _refine_mu(epsilon: float, delta: float, mu: float) -> float:
         value = gaussian_delta(epsilon, mu)
         # The derivative of delta in log mu is mu phi(x).
         x = epsilon / mu - 0.5 * mu
-        slope = mu * math.exp(-0.5 * x * x) / _SQRT_TWO_PI
+        slope = mu * math.exp(-0.5 * x * x) / SQRT_TWO_PI
         if value == 0.0 or slope == 0.0:
             break
         step = math.log(delta / value) * value / slope
         mu *= math.exp(max(-1.0, min(1.0, step)))
-        if abs(step) < _RELATIVE_PRECISION:
+        if abs(step) < RELATIVE_PRECISION:
             break
     return mu
 
@@ -286,7 +294,7 @@ def _log_excess(price: float, epsilon: float) -> float:
     excess = math.inf
     if 0.0 < price < math.inf:
         excess = math.log(price) - math.log(epsilon)
-    size = min(max(abs(excess), _SMALLEST_FLOAT), _LARGEST_LOG)
+    size = min(max(abs(excess), SMALLEST_FLOAT), LARGEST_EXPONENT)
     return size if price > epsilon else -size
 
 

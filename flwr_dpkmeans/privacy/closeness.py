@@ -29,9 +29,8 @@ from flwr_dpkmeans.errors import (
     require_real,
     require_whole,
 )
+from flwr_dpkmeans.privacy.gaussian import LARGEST_EXPONENT
 
-_LARGEST_EXPONENT = 700.0
-"""Of what float64 holds."""
 _TAIL = 100.0
 """The additive part of every closeness is exp(-100), 4e-44."""
 
@@ -93,7 +92,7 @@ class Closeness:
         # Beyond this the factor is not a number any more, and all of it may be
         # exceptional.
         factor = math.inf
-        if log_ratio < _LARGEST_EXPONENT:
+        if log_ratio < LARGEST_EXPONENT:
             factor = math.exp(log_ratio)
         additive = 0.0
         if self.additive > 0.0:
@@ -130,7 +129,7 @@ def slack_cost(tau: float, epsilon: float) -> float:
     if tau == 0.0:
         return 0.0
     exponent = epsilon + math.log(tau)
-    if exponent >= _LARGEST_EXPONENT:
+    if exponent >= LARGEST_EXPONENT:
         return math.inf
     return tau + math.exp(exponent)
 

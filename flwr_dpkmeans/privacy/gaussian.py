@@ -31,9 +31,11 @@ from flwr_dpkmeans.errors import (
 from flwr_dpkmeans.privacy.searches import smallest_at_most
 
 UNIT_ROUNDOFF = 2.0**-53
+LARGEST_EXPONENT = 700.0
+"""Its exponential, and some more, are numbers still."""
 _SQRT_HALF = math.sqrt(0.5)
-_SQRT_TWO_PI = math.sqrt(2.0 * math.pi)
-_HALF_SQRT_TWO_PI = 0.5 * _SQRT_TWO_PI
+SQRT_TWO_PI = math.sqrt(2.0 * math.pi)
+_HALF_SQRT_TWO_PI = 0.5 * SQRT_TWO_PI
 _CONTINUED_FRACTION_FROM = 2.5
 _QUADRATURE_BELOW = 0.5
 # Gauss-Legendre, with an error below 1e-16 of delta.
@@ -128,7 +130,7 @@ def _delta_between(
     mu: float,
 ) -> float:
     """Evaluate the module's formula, in the form that neither overflows nor cancels."""
-    density = math.exp(-0.5 * x * x) / _SQRT_TWO_PI
+    density = math.exp(-0.5 * x * x) / SQRT_TWO_PI
     if mu < _QUADRATURE_BELOW:
         half = 0.5 * mu
         middle = x + half
@@ -198,7 +200,7 @@ def gaussian_deltas(epsilons: Array, mu: float) -> Array:
     x = ratio - half
     y = ratio + half
     with np.errstate(under="ignore", over="ignore"):
-        density = np.exp(-0.5 * x * x) / _SQRT_TWO_PI
+        density = np.exp(-0.5 * x * x) / SQRT_TWO_PI
     if mu < _QUADRATURE_BELOW:
         capped = np.minimum(x, _NO_DENSITY_FROM)
         offsets = half * (1.0 + _NODES)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flwr_dpkmeans.errors import PlanError
+from flwr_dpkmeans.privacy.gaussian import LARGEST_EXPONENT
 from flwr_dpkmeans.privacy.mixtures import on_grid, responses
 
 if TYPE_CHECKING:
@@ -31,8 +32,6 @@ _STEP = 0.04
 Epsilon rises by some 1e-4 of it.
 """
 _MOST_POINTS = 2.0**16
-_LARGEST_EXPONENT = 700.0
-"""Of what float64 holds."""
 
 Gaussians = Mapping[tuple[float, float], int]
 """How many releases there are, by noise multiplier and sampling rate."""
@@ -138,7 +137,7 @@ def _sampled_variance_factor(mu: float, rate: float) -> float:
 
     That of weak releases, and that of the Gaussian as its bound.
     """
-    exponent = min(mu * mu, _LARGEST_EXPONENT)
+    exponent = min(mu * mu, LARGEST_EXPONENT)
     growth = math.expm1(exponent) / (mu * mu)
     return min(1.0, rate * rate * growth)
 
@@ -149,7 +148,7 @@ def _sampled_width(mu: float, rate: float) -> float:
     Ten standard deviations to either side, as ``dp_accounting`` has it.
     """
     reach = mu * (10.0 + 0.5 * mu)
-    exponent = min(reach, _LARGEST_EXPONENT)
+    exponent = min(reach, LARGEST_EXPONENT)
     largest_gain = rate * math.expm1(exponent)
     above = min(reach, largest_gain)
     largest_fall = -math.log1p(-min(rate, 0.99))

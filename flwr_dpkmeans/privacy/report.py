@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
+from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.privacy.plain_records import (
     PlainRecord,
     plain_record,
@@ -139,7 +140,18 @@ class PrivacyReport:
 
     @classmethod
     def from_dict(cls, values: PlainRecord) -> PrivacyReport:
-        """Undo `to_dict`."""
+        """Undo `to_dict`; a report of a later version is a `ConfigurationError`."""
+        if not isinstance(values, dict):
+            raise TypeError(
+                f"a report is a {type(values).__name__}, but it must be an object with"
+                " names: give what to_dict made."
+            )
+        version = values.get("version", cls.version)
+        if version > cls.version:
+            raise ConfigurationError(
+                f"the report is of version {version}, but {cls.version} is the last"
+                " that is read here: upgrade flwr-dpkmeans."
+            )
         lines = []
         for line in values["releases"]:
             if line["epsilon_so_far"] is None:

@@ -13,10 +13,10 @@ from typing import Generic, TypeVar
 from flwr_dpkmeans.errors import PlanError
 
 _MAX_STEPS = 2200
-_RELATIVE_PRECISION = 2.0**-43
+RELATIVE_PRECISION = 2.0**-43
 _NEAR = 2.0**-41
 _MOST_SECANTS = 30
-_SMALLEST_FLOAT = 5e-324
+SMALLEST_FLOAT = 5e-324
 
 
 def smallest_true(
@@ -45,7 +45,7 @@ def smallest_true(
         )
     for _ in range(_MAX_STEPS):
         middle = low + 0.5 * (high - low)
-        is_narrow = high - low <= _RELATIVE_PRECISION * high
+        is_narrow = high - low <= RELATIVE_PRECISION * high
         if is_narrow or not low < middle < high:
             return high
         if holds(middle):
@@ -85,7 +85,7 @@ def smallest_at_most(
         return cost(value) <= level
 
     def excess(value: float) -> float:
-        positive = max(cost(value), _SMALLEST_FLOAT)
+        positive = max(cost(value), SMALLEST_FLOAT)
         return math.log(positive) - math.log(level)
 
     if holds(0.0) or not (math.isfinite(high) and holds(high)):

@@ -1,3 +1,4 @@
-"""What a run leaves behind: files that are never half-written, a picture that a person
-can read, and its quality.
+"""What a run leaves behind.
+
+Files that are never half-written, a picture that a person can read, and its quality.
 """

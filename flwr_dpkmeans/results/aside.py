@@ -22,8 +22,9 @@ _FIRST_TO_KILL = b"1000"
 
 
 def can_run_aside() -> bool:
-    """Whether this process answers one message of Flower's and then ends, and can leave
-    another behind.
+    """Whether this process answers one message of Flower's and then ends.
+
+    And can leave another behind.
 
     That a reply leaves must not depend on a row, nor on what a row makes somebody's
     work cost. In other processes, as in a simulation, all parties are one's own.
@@ -58,8 +59,9 @@ def run_aside(work: Callable[[], object]) -> None:
 
 
 def _limit() -> None:
-    """Give this process the last turn and a bound, so that the node itself lacks
-    nothing.
+    """Give this process the last turn and a bound.
+
+    So that the node itself lacks nothing.
     """
     import resource
 

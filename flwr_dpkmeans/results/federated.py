@@ -56,8 +56,9 @@ class Federated:
 
     @property
     def values(self) -> Values:
-        """All numbers with the names of columns and classes, and with their errors, to
-        be printed or as a frame.
+        """All numbers with the names of columns and classes, and with their errors.
+
+        To be printed or as a frame.
         """
         plan = self.plan
         task = plan.task

@@ -12,7 +12,7 @@ from flwr_dpkmeans.privacy.released_counts import counted, faint_clusters
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.privacy.shown import size_text
 from flwr_dpkmeans.results.cautions.centre_noise import centre_noise
-from flwr_dpkmeans.results.cautions.closeness import close_clusters
+from flwr_dpkmeans.results.cautions.close_clusters import close_clusters
 from flwr_dpkmeans.sums.trust import TRUST_MODELS
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def _may_not_see(report: PrivacyReport) -> bool:
     """Whether the report is that of a server from which the result is kept."""
     trust = TRUST_MODELS.get(report.trust)
     is_server = report.provenance is not None and report.provenance.party == "server"
-    return is_server and trust is not None and not trust.server_reads
+    return is_server and trust is not None and not trust.server_has_result()
 
 
 def _what_came_out(result: RunResult) -> str:
@@ -63,13 +63,12 @@ def _in_words(sizes: list[str]) -> str:
 
 def _how_sure(report: PrivacyReport, result: RunResult) -> str:
     n_warnings = len(report.warnings)
-    against = ""
-    if n_warnings:
-        against = (
-            f" {n_warnings} warning{'s' * (n_warnings > 1)}"
-            f" say{'s' * (n_warnings == 1)} what is against it."
-        )
-    return _sure_by_noise(report, result) + against
+    sureness = _sure_by_noise(report, result)
+    if n_warnings == 0:
+        return sureness
+    if n_warnings == 1:
+        return f"{sureness} 1 warning says what is against it."
+    return f"{sureness} {n_warnings} warnings say what is against it."
 
 
 def _sure_by_noise(report: PrivacyReport, result: RunResult) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from flwr_dpkmeans.algorithms.profile.profile_reading import MISSING, SHARE
+from flwr_dpkmeans.privacy.gaussian import LARGEST_EXPONENT
 from flwr_dpkmeans.privacy.provenance import utc_now
 from flwr_dpkmeans.privacy.released_counts import (
     counted,
@@ -56,9 +57,6 @@ _SIDE_BY_SIDE = 10  # columns of numbers that a printed page has room for
 
 
 _GREYED = 4  # how cells of a column are shaded that tells no clusters apart
-
-
-_LARGEST_EXPONENT = 700.0
 
 
 _SOURCES = {
@@ -114,7 +112,7 @@ def page(
 
     values = {
         "headline": headline(report, result),
-        "factor": math.exp(min(report.epsilon, _LARGEST_EXPONENT)),
+        "factor": math.exp(min(report.epsilon, LARGEST_EXPONENT)),
         "known": _origin(report),
         "picture": Markup(base64.b64encode(picture).decode()),
         "centres": [],

@@ -14,7 +14,7 @@ from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.results.cautions.bounds_cautions import bound_cautions
 from flwr_dpkmeans.results.cautions.clear_centres import Array
-from flwr_dpkmeans.results.cautions.closeness import closeness_cautions
+from flwr_dpkmeans.results.cautions.close_clusters import closeness_cautions
 from flwr_dpkmeans.results.cautions.dominating_column import domination_cautions
 from flwr_dpkmeans.results.cautions.gaps import gap_cautions
 from flwr_dpkmeans.results.cautions.sureness import column_cautions

@@ -87,7 +87,7 @@ def _renamed(temporary: Path, folder: Path) -> Path:
         try:
             # A folder is never renamed onto a file or onto one that holds anything,
             # whoever else writes here.
-            os.rename(temporary, path)
+            temporary.rename(path)
         except OSError as error:
             if error.errno not in _TAKEN:
                 raise
@@ -108,7 +108,7 @@ def write_whole(path: Path, content: Content) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _write_synced(temporary, content)
-        os.replace(temporary, path)
+        temporary.replace(path)
     except BaseException as error:
         what = f"folder {folder}"
         mend = "choose another output folder"

@@ -43,7 +43,8 @@ def sum_of_streams(
 ) -> Ring:
     """Add up the streams of all authors.
 
-    Cached, as all virtual clients of one process need the same.
+    Cached, as all virtual clients of one process need the same; secrets stay until
+    `forget`.
     """
     total = np.zeros(length, dtype=np.uint64)
     for author, key in group_keys:
@@ -56,3 +57,8 @@ def sum_of_streams(
             length,
         )
     return total
+
+
+def forget() -> None:
+    """Leave no group key and no stream in this process that a client no longer has."""
+    sum_of_streams.cache_clear()

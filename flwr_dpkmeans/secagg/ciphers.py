@@ -111,7 +111,7 @@ def unseal(
         # Against a server that writes boxes itself, or relays those of another run,
         # attempt or recipient.
         raise ProtocolError(
-            "a sealed group key does not open under the key agreed with its author:"
+            "a sealed box does not open under the key agreed with its author:"
             " stop the run and look for a server that relays boxes of another run or"
             " attempt."
         ) from error

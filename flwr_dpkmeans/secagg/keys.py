@@ -73,7 +73,8 @@ def derive_key(secret: bytes, purpose: str, *context: Part) -> bytes:
     secret : bytes
         What only those that may have the key share.
     purpose : str
-        What the key is used for; `protocol.md` has a table of all purposes.
+        What the key is used for; `client.md` and, for recovered sums, `protocol.md`
+        list all purposes.
     *context : bytes, str or int
         What both sides must agree on, or else they come to different keys.
     """
@@ -123,10 +124,16 @@ def public_key_of(private_key: bytes) -> bytes:
     return _parse_private(private_key).public_key().public_bytes_raw()
 
 
-# For one client's message, as parsing its key costs as much as an agreement.
+# For one client's message, as parsing its key costs as much as an agreement. It holds a
+# secret until `forget`.
 _parse_private = lru_cache(maxsize=1)(X25519PrivateKey.from_private_bytes)
 # For virtual clients on a circle, whose neighbours have nearly the same neighbours.
 _parse_public = lru_cache(maxsize=64)(X25519PublicKey.from_public_bytes)
+
+
+def forget() -> None:
+    """Leave no private key in this process that a client no longer has."""
+    _parse_private.cache_clear()
 
 
 def agree_pair_keys(

@@ -21,11 +21,7 @@ from flwr_dpkmeans.errors import LocalMisuseError, ProtocolError
 from flwr_dpkmeans.secagg import blinding, ciphers, keys, messages
 from flwr_dpkmeans.secagg.blinding import Keys
 from flwr_dpkmeans.secagg.ciphers import AttemptId
-from flwr_dpkmeans.secagg.ring import (
-    AggregateVector,
-    FixedPointVector,
-    Ring,
-)
+from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector, Ring
 from flwr_dpkmeans.secagg.roster import Roster, transcript_of
 
 _State = TypeVar("_State")
@@ -329,7 +325,8 @@ class Party(ABC):
     ) -> bytes:
         """Tag what this client has computed under a key that only clients share.
 
-        Empty while there is none.
+        Empty while there is none. Without key authors the server can compute it, too;
+        it then finds honest differences only.
         """
         if not self.tag_key:
             return b""
@@ -398,13 +395,20 @@ class Party(ABC):
     def forgotten(self) -> Self:
         """Return the state without its secrets, all that ``repr`` leaves out.
 
-        Against who reads it when the run is over.
+        Against who reads it, or this process's memory, when the run is over.
         """
+        if self.phase is not Phase.FINISHED:
+            # Against masks and tags under empty keys, which everybody could compute.
+            raise LocalMisuseError(
+                "a client that is not finished still needs its keys: stop it first."
+            )
+        keys.forget()
+        blinding.forget()
         emptied = {}
         for item in fields(self):
             if not item.repr:
                 secret = getattr(self, item.name)
-                emptied[item.name] = type(secret)()
+                emptied[item.name] = type(secret)()  # b"" or ()
         return changed(self, **emptied)
 
     # -- rosters and keys
@@ -488,7 +492,7 @@ class Party(ABC):
             # Against keys of another attempt or run in the place of those that are in
             # use.
             raise ProtocolError(
-                "sealed group keys came although none are due: they are replayed or of"
+                "sealed boxes came although none are due: they are replayed or of"
                 " another run."
             )
         return self

@@ -17,6 +17,8 @@ MOST_FINGERPRINTS = 100
 """Largest cohort whose members are listed one by one."""
 _SHOWN_DIGITS = 16
 _NAME_DIGITS = 12
+_IDENTITY = " identity "
+"""Between a node's id and its identity, in a fingerprint."""
 
 
 def require_pinned(
@@ -185,12 +187,29 @@ def fingerprints(
     shown = []
     for node, key in roster.members:
         if node in credentials:
-            digits = credentials[node].identity.hex()[:_SHOWN_DIGITS]
-            shown.append(f"{node} identity {digits}")
+            digits = _shown_digits(credentials[node].identity)
+            shown.append(f"{node}{_IDENTITY}{digits}")
         else:
             digits = key.hex()[:_SHOWN_DIGITS]
             shown.append(f"{node} key {digits}")
     return tuple(shown)
+
+
+def names_by_node(
+    shown: Collection[str], pinned: Mapping[bytes, str]
+) -> dict[int, str]:
+    """Return the names of a cohort's nodes, from what `fingerprints` shows of them."""
+    name_by_digits = {_shown_digits(key): name for key, name in pinned.items()}
+    names = {}
+    for fingerprint in shown:
+        node, _, digits = fingerprint.partition(_IDENTITY)
+        if digits in name_by_digits:
+            names[int(node)] = name_by_digits[digits]
+    return names
+
+
+def _shown_digits(identity: bytes) -> str:
+    return identity.hex()[:_SHOWN_DIGITS]
 
 
 def name_of(identity: bytes, pinned: Mapping[bytes, str] | None = None) -> str:

@@ -161,7 +161,7 @@ class Recover(Party):
         self._require_own_place(roster, attempt=0)
         # Other ones each time: an older state, asked again, would share the same keys
         # among two neighbourhoods.
-        masters = self.masters if self.masters else os.urandom(2 * KEY_BYTES)
+        masters = os.urandom(2 * KEY_BYTES)
         entered = changed(
             self,
             masters=masters,

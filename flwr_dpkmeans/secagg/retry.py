@@ -124,6 +124,12 @@ class Retry(Party):
 
         An author seals its new key for everybody else.
         """
+        if not self.pair_keys:
+            # Against a vector that nothing hides.
+            raise ProtocolError(
+                "a client without neighbours would send its vector as it is: restart"
+                " the run."
+            )
         masked = self
         if transcript != self.transcript:
             mask_keys = [

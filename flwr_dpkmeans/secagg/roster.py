@@ -41,8 +41,14 @@ class Roster:
                 f"a roster has {len(ids)} member(s), but masks need at least 2: start"
                 " more clients."
             )
+        if self.attempt < 0:
+            # Against keys bound to an attempt that no plan has.
+            raise ProtocolError(
+                f"a roster is of attempt {self.attempt}, but attempts count from 0:"
+                " stop the run and check the server."
+            )
         is_ascending = all(first < second for first, second in pairwise(ids))
-        if not is_ascending or self.attempt < 0:
+        if not is_ascending:
             # Against one client that counts twice, or one set of clients with two
             # digests.
             raise ProtocolError(
@@ -166,8 +172,8 @@ def mask_degree(n_clients: int, max_silent: int) -> int:
     """
     if n_clients <= ALL_PAIRS_UP_TO:
         return n_clients - 1
-    # The next even number: as many on either side of the circle.
-    half = (max_silent + 2) // 2
+    # The next even number: as many on either side of the circle, and at least one.
+    half = max(0, max_silent) // 2 + 1
     return 2 * half
 
 

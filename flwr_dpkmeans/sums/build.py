@@ -6,21 +6,14 @@ import math
 from dataclasses import replace
 from functools import lru_cache
 
-from flwr_dpkmeans.errors import (
-    PlanError,
-)
+from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.privacy import release
 from flwr_dpkmeans.privacy.closeness import SAME, joint_closeness
-from flwr_dpkmeans.privacy.release import (
-    Block,
-    Event,
-    round_events,
-)
+from flwr_dpkmeans.privacy.release import Block, Event, round_events
+from flwr_dpkmeans.sums.of_many import OfMany
 from flwr_dpkmeans.sums.plan import FIRST_TASK_ROUND, Plan
 from flwr_dpkmeans.sums.plan_points import PublicPoints
-from flwr_dpkmeans.sums.price import (
-    closing_multiplier,
-)
+from flwr_dpkmeans.sums.price import closing_multiplier
 from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import EvaluationKind
@@ -83,7 +76,7 @@ def public_facts(plan: Plan) -> PublicFacts:
         released_closeness=released_closeness,
         fraction_bits=plan.fraction_bits,
         server=plan.server,
-        noise_factor=plan.model.released_factor(plan.shares),
+        noise_factor=plan.trust_model.released_factor(plan.shares),
         n_clients=plan.n_clients,
         evaluation=evaluation,
         profile=profile,
@@ -119,7 +112,7 @@ def _other_events(
     evaluation: tuple[Block, ...],
 ) -> tuple[Event, ...]:
     """Privacy events of all releases that are not the task's own."""
-    n_shares = plan.model.counted_shares(plan.shares)
+    n_shares = plan.trust_model.counted_shares(plan.shares)
     rate = plan.settings.client_sampling_rate
     events = plan.events(range(plan.first_round, 1))
     for blocks in (profile, evaluation):
@@ -157,13 +150,14 @@ def _with_one_thread(step: PrivateSum) -> PrivateSum:
     """A round whose functions run in one thread."""
     limited = one_thread()
     labelled = None if step.labelled is None else limited(step.labelled)
-    many = None if step.many is None else limited(step.many)
+    statistic = limited(step.statistic)
+    if isinstance(step.statistic, OfMany):
+        statistic = OfMany(statistic, limited(step.statistic.of_each))
     return replace(
         step,
-        statistic=limited(step.statistic),
+        statistic=statistic,
         advance=limited(step.advance),
         labelled=labelled,
-        many=many,
     )
 
 

@@ -14,33 +14,21 @@ import math
 from dataclasses import replace
 from functools import lru_cache
 from operator import attrgetter
+from typing import TypedDict, Unpack
 
-from flwr_dpkmeans.errors import (
-    ConfigurationError,
-    LocalMisuseError,
-)
+from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
 from flwr_dpkmeans.privacy import release
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
-from flwr_dpkmeans.privacy.release import (
-    NoiseShape,
-)
 from flwr_dpkmeans.sums.aggregation import AGGREGATORS
 from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.checks.columns import columns_digest
 from flwr_dpkmeans.sums.checks.rehearsal import is_foreign, rehearse
-from flwr_dpkmeans.sums.checks.sound import (
-    check_budget,
-    check_plan,
-)
+from flwr_dpkmeans.sums.checks.sound import check_budget, check_plan
 from flwr_dpkmeans.sums.checks.supported import require_supported
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound
 from flwr_dpkmeans.sums.plan_points import PublicPoints
-from flwr_dpkmeans.sums.price import (
-    counted_delta,
-    resolve_delta,
-    whole_multiplier,
-)
+from flwr_dpkmeans.sums.price import counted_delta, resolve_delta, whole_multiplier
 from flwr_dpkmeans.sums.public_facts import ServerFacts
 from flwr_dpkmeans.sums.settings import Box, EvaluationKind, Settings
 from flwr_dpkmeans.sums.trust import trust_model
@@ -75,6 +63,22 @@ _MANY = 10**9
 """Rows of a large table, in forecasts of plans whose N is not known yet."""
 
 
+class PublicValues(TypedDict, total=False):
+    """What is public of a run besides its configuration, as far as it is there yet."""
+
+    n_examples: int | None
+    """Released; None where it is declared, or not counted yet."""
+    server: ServerFacts | None
+    public_points: PublicPoints | None
+    box: Box | None
+    """Released; None where it is declared, or not found yet."""
+    columns: str
+    """Digest of the columns' names that the clients answered.
+
+    That of the configuration's own names wins.
+    """
+
+
 def draft_plan(
     config: RunConfig,
     *,
@@ -82,20 +86,13 @@ def draft_plan(
     n_clients: int,
     seed: int,
     n_features: int | None,
-    n_examples: int | None = None,
-    server: ServerFacts | None = None,
-    public_points: PublicPoints | None = None,
-    box: Box | None = None,
-    columns: str = "",
+    **public: Unpack[PublicValues],
 ) -> Plan:
     """Build the plan of a run, as far as the public values that are known allow.
 
     It is preliminary (no rounds but those that steer it) while N, the width d or the
-    private box is missing. `n_examples` and `box` are released ones: None where they
-    are declared, or not found yet. `columns` is the digest of the columns' names that
-    the clients answered; that of the configuration's own names wins. Raises
-    `ConfigurationError`, `PlanError` or `BudgetError` if no sound plan follows; nothing
-    was sent and nothing was spent.
+    private box is missing. Raises `ConfigurationError`, `PlanError` or `BudgetError` if
+    no sound plan follows; nothing was sent and nothing was spent.
 
     Examples
     --------
@@ -108,10 +105,13 @@ def draft_plan(
     (10, True)
     """
     settings = config.settings
+    server = public.get("server")
+    public_points = public.get("public_points")
+    box = public.get("box")
     require_supported(config, has_server_data=server is not None)
     _require_points_in_place(settings, server, public_points)
-    if settings.n_examples is not None:
-        n_examples = settings.n_examples
+    n_examples = settings.n_examples or public.get("n_examples")
+    columns = public.get("columns", "")
     if settings.feature_names:
         columns = columns_digest(run_id, settings.feature_names)
     plan = Plan(
@@ -212,7 +212,7 @@ def worst_case(plan: Plan) -> float:
     config = plan.config
     settings = config.settings
     is_exact = settings.evaluation is EvaluationKind.EXACT
-    if config.task.noise is NoiseShape.NONE or is_exact:
+    if config.task.noise is release.NoiseShape.NONE or is_exact:
         return math.inf
     if plan.count is None and plan.n_features is not None:
         # With private bounds no price depends on what they are found to be.
@@ -252,7 +252,7 @@ def _whole_repeated(plan: Plan) -> float:
     delta = resolve_delta(config, plan.n_clients)
     n_times = 1 + settings.max_retries
     multiplier = whole_multiplier(config, delta)
-    if config.task.noise is not NoiseShape.LAPLACE:
+    if config.task.noise is not release.NoiseShape.LAPLACE:
         repeated = multiplier / math.sqrt(n_times)
         whole = release.GaussianRelease("all rounds", repeated)
         return compose_epsilon([whole], delta)
@@ -286,7 +286,7 @@ def redraft_plan(
         server=plan.server,
         public_points=plan.public_points,
         box=box,
-        columns=columns if columns else plan.columns_digest,
+        columns=columns or plan.columns_digest,
     )
 
 

@@ -9,7 +9,6 @@ requests and replies as they are instead of bytes, a few clients after another, 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Self
 
@@ -22,16 +21,15 @@ from flwr_dpkmeans.secagg.party import changed
 from flwr_dpkmeans.secagg.retry import Retry
 from flwr_dpkmeans.secagg.ring import Ring
 from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO
-from flwr_dpkmeans.sums import cohort
 from flwr_dpkmeans.sums.client import Client, Memory
-from flwr_dpkmeans.sums.cohort import Answered
-from flwr_dpkmeans.sums.paired import Awaited, Paired
 from flwr_dpkmeans.sums.plan import FIRST_NODE_ID, Plan
 from flwr_dpkmeans.sums.round import Array, Labels, State
 from flwr_dpkmeans.sums.server import Server
 from flwr_dpkmeans.sums.statement import Step
-from flwr_dpkmeans.sums.virtual import Virtual
-from flwr_dpkmeans.sums.wire import Answer, KeysReply, Request
+from flwr_dpkmeans.sums.virtual.cohort import Answered, answers_together, groups
+from flwr_dpkmeans.sums.virtual.paired import Awaited, Paired
+from flwr_dpkmeans.sums.virtual.virtual_client import Virtual
+from flwr_dpkmeans.sums.wire import Answer, Request
 
 logger = placed_logger("flwr_dpkmeans.local")
 
@@ -115,9 +113,11 @@ class LocalRun(Server):
         self.memories: dict[int, Memory] = {}
         self.awaited = Awaited()
         """What one of two clients computed for both."""
-        self.unmasked_vector: Ring = np.zeros(0, dtype=np.uint64)
-        """What the last client masked, for audits that play all parties."""
+        self.watch_vector: Callable[[Ring], None] | None = None
+        """Shown what each client masks, for audits that play all parties."""
         self.steps: list[Step] = []
+        self._answered: dict[int, Answered] = {}
+        """Of the group that is asked, what it has answered together."""
 
     def play(self) -> Self:
         """Ask and answer until nothing is due."""
@@ -131,36 +131,11 @@ class LocalRun(Server):
 
     def _answers(self) -> Iterator[tuple[int, Answer]]:
         """Ask one group of clients after another, when their answers are wanted."""
-        for group in cohort.groups(self, self.requests(), self._numbers_of()):
-            if cohort.answers_together(group, self.memories):
-                answers = cohort.answers(self, group, self.memories)
-            else:
-                answers = itertools.starmap(self.ask, group)
-            for answered in answers:
-                yield answered.node_id, self._remembered(answered)
-
-    def _numbers_of(self) -> Callable[[Virtual], int] | None:
-        """How much memory an answer takes; None where each client answers alone."""
-        if self.due in (Stage.KEYS, Stage.FINISH):
-            return lambda virtual: 0
-        index = self.session.round_index
-        if not cohort.computes_together(self, self.plan, index):
-            return None
-        n_entries = self.plan.round_at(index).length
-        return lambda virtual: max(n_entries, virtual.table.size)
-
-    def _remembered(self, answered: Answered) -> Answer:
-        """Put what a client remembers into the table of all, and hand its reply on."""
-        memory = answered.memory
-        protocol = memory.protocol
-        if isinstance(answered.reply, KeysReply) and isinstance(protocol, Retry):
-            fields = vars(protocol)
-            paired = Paired(**fields, awaited=self.awaited)
-            memory = changed(memory, protocol=paired)
-        self.memories[answered.node_id] = memory
-        self.unmasked_vector = answered.unmasked_vector
-        reply = answered.reply
-        return lambda *_: reply
+        for group in groups(self, self.requests()):
+            self._answered = answers_together(self, group)
+            for virtual, request in group:
+                node = virtual.node_id
+                yield node, self.ask(node, request)
 
     @property
     def nodes(self) -> tuple[int, ...]:
@@ -180,16 +155,52 @@ class LocalRun(Server):
 
     def ask(
         self,
-        virtual: Virtual,
+        node: int,
         request: Request,
-    ) -> Answered:
+    ) -> Answer:
         """What one client answers, as it is: whatever goes wrong here is raised."""
-        node = virtual.node_id
-        client = Client(virtual, virtual, self.memories.get(node))
+        if node in self._answered:
+            memory, reply = self._answered.pop(node)
+        else:
+            memory, reply = self._ask_alone(node, request)
+        party = memory.party
+        if request.stage is Stage.KEYS and isinstance(party, Retry):
+            fields = vars(party)
+            paired = Paired(**fields, awaited=self.awaited)
+            memory = changed(memory, party=paired)
+        self.memories[node] = memory
+        return lambda *_: reply
+
+    def _ask_alone(self, node: int, request: Request) -> Answered:
+        """What one client answers by itself."""
+        virtual = Virtual(self, node)
+        client = Client(
+            virtual, virtual, self.memories.get(node), watch=self.watch_vector
+        )
         memory, reply = client.handle(request)
         # Nobody is told that such a run is stopped.
         assert memory is not None
-        return Answered(node, memory, reply, client.unmasked_vector)
+        return Answered(memory, reply)
+
+    def scaled_points(self, plan: Plan, virtuals: Sequence[Virtual]) -> list[Array]:
+        """Clients' points in the plan's box, made once where the tables are a list.
+
+        What is made anew each time is not retained either.
+        """
+        indices = [virtual.index for virtual in virtuals]
+        if all(index in self.scaled for index in indices):
+            return [self.scaled[index] for index in indices]
+        tables = [virtual.split_table()[0] for virtual in virtuals]
+        if len(tables) == 1:
+            # It may be a table beyond memory.
+            scaled = [self.scale(plan, tables[0])]
+        else:
+            rows = self.scale(plan, np.concatenate(tables))
+            ends = np.cumsum([len(table) for table in tables])
+            scaled = np.split(rows, ends[:-1])
+        if isinstance(self.parts, list):
+            self.scaled.update(zip(indices, scaled, strict=True))
+        return scaled
 
     @property
     def first(self) -> Memory:

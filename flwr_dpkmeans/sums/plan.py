@@ -85,7 +85,7 @@ class PlannedRound:
         return release.vector_length(self.blocks)
 
     @property
-    def model(self) -> TrustModel:
+    def trust_model(self) -> TrustModel:
         """Its trust model."""
         return trust_model(self.trust)
 
@@ -172,7 +172,7 @@ class Plan:
         return self.config.task
 
     @property
-    def model(self) -> TrustModel:
+    def trust_model(self) -> TrustModel:
         """Trust model of the task's own rounds."""
         return trust_model(self.settings.trust)
 
@@ -309,7 +309,7 @@ class Plan:
         count on may be missing.
         """
         least = max(self.settings.min_clients, self.max_silent + 2)
-        return self.model.smallest_cohort(least, self.n_clients, self.max_silent)
+        return self.trust_model.smallest_cohort(least, self.n_clients, self.max_silent)
 
     @cached_property
     def shares(self) -> Shares:
@@ -324,7 +324,7 @@ class Plan:
         return self.aggregator.shares(self, n_clients, n_sharers)
 
     @staticmethod
-    def discovers(index: int) -> bool:
+    def is_preliminary(index: int) -> bool:
         """Tell whether a round is preliminary: it finds what the plan still lacks.
 
         It is none of the task's own.
@@ -357,7 +357,9 @@ class Plan:
 
         Also of those whose shares are not counted on.
         """
-        return block.standard_deviation * planned.model.released_factor(self.shares)
+        return block.standard_deviation * planned.trust_model.released_factor(
+            self.shares
+        )
 
     def events(self, indices: Iterable[int] | None = None) -> tuple[Event, ...]:
         """Privacy events of some rounds (with repetitions), or of each round once."""
@@ -379,7 +381,7 @@ class Plan:
     def _round_events(self, index: int) -> tuple[Event, ...]:
         """Privacy events of one round."""
         planned = self.round_at(index)
-        n_shares = planned.model.counted_shares(self.shares)
+        n_shares = planned.trust_model.counted_shares(self.shares)
         rate = self.rates[index]
         return _described(planned.blocks, self.fraction_bits, n_shares, rate)
 
@@ -396,7 +398,7 @@ class Plan:
     @cached_property
     def is_bare(self) -> bool:
         """Whether whoever runs it sees statistics of others, as there are no masks."""
-        has_others = not self.model.alone
+        has_others = not self.trust_model.alone
         return has_others and not self.settings.masking
 
     @cached_property

@@ -14,12 +14,7 @@ from typing import TYPE_CHECKING, Any
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.privacy.calibration import calibrate_gaussian
 from flwr_dpkmeans.privacy.closeness import Closeness, joint_closeness
-from flwr_dpkmeans.privacy.release import (
-    Block,
-    Event,
-    GaussianRelease,
-    PrivacyUnit,
-)
+from flwr_dpkmeans.privacy.release import Block, Event, GaussianRelease, PrivacyUnit
 from flwr_dpkmeans.sums.settings import Settings
 
 if TYPE_CHECKING:

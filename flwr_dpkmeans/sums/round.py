@@ -151,10 +151,6 @@ RoundStatistic = Callable[[Array, State], Sequence[Array]]
 """``statistic(points, state) -> arrays`` of one client."""
 UnroundedStatistic = tuple[RoundStatistic, Callable[[Array], Array]]
 """An exact sum, and what is made of it as one vector."""
-Sizes = NDArray[np.int64]
-"""Numbers of rows of clients, (n_clients,), any of which may be 0."""
-StatisticOfMany = Callable[[Array, Sizes, State], Sequence[Array]]
-"""The same of many clients at once: ``many(rows, sizes, state) -> arrays``."""
 LabelledStatistic = Callable[[Array, State, Labels], Sequence[Array]]
 """The same of rows with labels: ``labelled(points, state, labels) -> arrays``."""
 
@@ -214,12 +210,6 @@ class PrivateSum:
 
     An exact sum, and what is made of it as one vector. Blocks are added up so, and
     rounded once, as the sensitivity has room for one rounding of each client's sum.
-    """
-    many: StatisticOfMany | None = None
-    """``many(rows, sizes, state) -> arrays``, each with a leading axis of clients.
-
-    For simulations: what `statistic` returns of each client, bit by bit, from the rows
-    of all, one client behind the other. Without it, one client is asked after another.
     """
     profiles: bool = False
     """Whether its points have the columns of a profile behind their own, which no other

@@ -37,7 +37,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from flwr_dpkmeans.errors import CohortError, ProtocolError, RefusalError, VersionError
-from flwr_dpkmeans.log import event, now_at, placed_logger
+from flwr_dpkmeans.log import event, placed_logger, set_log_place
 from flwr_dpkmeans.privacy.provenance import Provenance
 from flwr_dpkmeans.privacy.release import ReleasedSum
 from flwr_dpkmeans.privacy.report import PrivacyReport
@@ -250,7 +250,7 @@ class Server:
             last_round, _ = self.attempts[-1]
             self._is_repeated = last_round == session.round_index
         self.attempts = (*self.attempts, session.attempt_id)
-        now_at(session.round_index, session.attempt)
+        set_log_place(session.round_index, session.attempt)
         if self._new_plan is not None and not self._is_repeated:
             self._plan_in_force = plan_digest(self._new_plan)
 
@@ -402,9 +402,9 @@ class Server:
             self._take_reply(node, reply)
         if stage is Stage.SHARE:
             # Keys are shared before any round.
-            model = self.plan.model
+            model = self.plan.trust_model
         else:
-            model = self.plan.round_at(session.round_index).model
+            model = self.plan.round_at(session.round_index).trust_model
         aggregate, silence = session.close(
             self._plan_in_force, blinded=model.hides_sums()
         )
@@ -488,7 +488,7 @@ class Server:
                 n_sharers = len(session.sharers.members)
             require_plausible(plan, index, broadcast.released, n_clients, n_sharers)
         values = broadcast.values
-        if plan.server_advances and not plan.discovers(index):
+        if plan.server_advances and not plan.is_preliminary(index):
             # Where the server goes on by itself, clients are sent its state and need no
             # release.
             values = values[:0]
@@ -518,7 +518,7 @@ class Server:
         planned: PlannedRound,
     ) -> Broadcast:
         """What the trust model has the server send on, and lets it read."""
-        return planned.model.broadcast(
+        return planned.trust_model.broadcast(
             aggregate, planned.blocks, self.plan.fraction_bits, self._noise
         )
 
@@ -556,7 +556,7 @@ class Server:
         The last preliminary one makes the plan final, the others move the centroids.
         """
         plan = self.plan
-        if plan.discovers(index):
+        if plan.is_preliminary(index):
             self._discover(index, released)
         elif self.clusters is not None:
             self.clusters = task_round(plan, index).advance(self.clusters, released)
@@ -613,7 +613,11 @@ class Server:
             self._new_plan = dump_plan(plan)
             plan = load_plan(self._new_plan)
         self.plan = plan
-        if plan.is_final and plan.model.server_has_result() and self.clusters is None:
+        if (
+            plan.is_final
+            and plan.trust_model.server_has_result()
+            and self.clusters is None
+        ):
             self.clusters = initial_state(plan, self._server_points)
 
     def _state_for(self, index: int | None) -> bytes:

@@ -15,10 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 
-from flwr_dpkmeans.errors import (
-    ConfigurationError,
-    invalid,
-)
+from flwr_dpkmeans.errors import ConfigurationError, invalid
 from flwr_dpkmeans.privacy.noise import NoiseKind
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.option_rules import (

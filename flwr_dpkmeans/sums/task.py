@@ -16,12 +16,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
-from flwr_dpkmeans.privacy.release import (
-    Block,
-    NoiseShape,
-    PrivacyUnit,
-    ReleasedSum,
-)
+from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, ReleasedSum
 from flwr_dpkmeans.sums.option_rules import Options
 from flwr_dpkmeans.sums.outcome import CountedRows, Discoveries, Result
 from flwr_dpkmeans.sums.public_facts import ServerData

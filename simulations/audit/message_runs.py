@@ -25,8 +25,8 @@ from flwr_dpkmeans.flower.messages.message_records import packet_of
 from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.ledger import MemoryLedger
+from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import IN_SIMULATION
-from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.secagg.messages import (
     FinishRequest,
     Release,
@@ -91,7 +91,7 @@ class Recorder:
             self.releases[release.round_index, release.attempt] = release.values
         memory = recall(context)
         if isinstance(body, FinishRequest) and memory is not None:
-            self._read(replace(memory, protocol=memory.protocol.finish(body)))
+            self._read(replace(memory, party=memory.party.finish(body)))
 
     def on_reply(
         self,
@@ -124,11 +124,11 @@ class Recorder:
         """Read the releases as this client can."""
         for aggregation, values in self.releases.items():
             round_index, attempt = aggregation
-            if aggregation in self.readable or attempt != memory.protocol.attempt:
+            if aggregation in self.readable or attempt != memory.party.attempt:
                 continue
             trust = trust_model(memory.plan.round_at(round_index).trust)
             release = Release(round_index, attempt, values)
-            unblinded = memory.protocol.unblind(release, blinded=trust.blinded)
+            unblinded = memory.party.unblind(release, blinded=trust.blinded)
             self.readable[aggregation] = unblinded.values
 
 
@@ -236,7 +236,7 @@ def _readable_sum(
         colluders = colluding(memory.plan, adversary, recorder.n_clients)
     remainder = values.copy()
     for position in colluders:
-        party = memories[position].protocol
+        party = memories[position].party
         masks = masks_of(party, aggregation, len(remainder), blinded=trust.blinded)
         remainder -= vectors[position] - masks
     honest = tuple(position for position in members if position not in colluders)

@@ -74,6 +74,7 @@ class _WatchedRun(LocalRun):
         super().__init__(plan, parts, **options)
         self._watch = watch
         self._sent: list[Ring] = []
+        self.watch_vector = self._note_sent
         self._received: list[Ring] = []
         self._passed: dict[str, Any] = {}
         self._before: tuple[Memory, Step, Mapping[str, Any]] | None = None
@@ -92,15 +93,17 @@ class _WatchedRun(LocalRun):
         self._before = None if step is None else (self.first, step, self._passed)
         return step
 
+    def _note_sent(self, vector: Ring) -> None:
+        self._sent.append(vector)
+
     def ask(
         self,
         node: int,
         request: Request,
     ) -> Answer:
-        """What one client answers; its vector is kept."""
+        """What one client answers; its masked vector is noted."""
         answer = super().ask(node, request)
         if request.stage is Stage.SUM:
-            self._sent.append(self.unmasked_vector)
             reply = answer(Stage.SUM, node)
             assert isinstance(reply, SumReply)
             self._received.append(reply.masked.values)
@@ -138,12 +141,12 @@ def _seen(
     plan = before.plan
     index = step.round_index
     state: State | Discoveries = before.discoveries
-    if before.clusters is not None and not plan.discovers(index):
+    if before.clusters is not None and not plan.is_preliminary(index):
         planned = build_algorithm(plan).rounds[index - 1]
         state = before.clusters.view(planned.reads)
     release = Release(index, step.attempt, passed["broadcast"])
-    is_blinded = plan.round_at(index).model.blinded
-    released = after.protocol.unblind(release, blinded=is_blinded).values
+    is_blinded = plan.round_at(index).trust_model.blinded
+    released = after.party.unblind(release, blinded=is_blinded).values
     return Seen(
         plan,
         index,

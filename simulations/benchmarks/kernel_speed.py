@@ -24,6 +24,7 @@ import numpy.typing as npt
 from rich.table import Table
 
 from flwr_dpkmeans import FederatedKMeans
+from flwr_dpkmeans.baselines.cover_points import Draws
 from flwr_dpkmeans.baselines.max_cover import max_cover
 from flwr_dpkmeans.kernels.assignment import nearest_labels
 from flwr_dpkmeans.kernels.grid import round_to_grid
@@ -66,13 +67,27 @@ class Timing:
 def timed(run: Callable[[], object], repeats: int) -> Timing:
     """Time a run several times, after one that does not count."""
     run()
-    cpu, wall = [], []
+    (timing,) = timed_in_turns([run], repeats)
+    return timing
+
+
+def timed_in_turns(
+    runs: Sequence[Callable[[], object]], repeats: int
+) -> tuple[Timing, ...]:
+    """Time runs one after the other, several times over.
+
+    So other work on the machine meets all of them.
+    """
+    cpu: list[list[float]] = [[] for _ in runs]
+    wall: list[list[float]] = [[] for _ in runs]
     for _ in range(repeats):
-        first, started = time.process_time(), time.perf_counter()
-        run()
-        cpu.append(time.process_time() - first)
-        wall.append(time.perf_counter() - started)
-    return Timing(tuple(cpu), tuple(wall))
+        for index, run in enumerate(runs):
+            first, started = time.process_time(), time.perf_counter()
+            run()
+            cpu[index].append(time.process_time() - first)
+            wall[index].append(time.perf_counter() - started)
+    pairs = zip(cpu, wall, strict=True)
+    return tuple(Timing(tuple(of_cpu), tuple(of_wall)) for of_cpu, of_wall in pairs)
 
 
 def rates(repeats: int) -> tuple[float, float]:
@@ -107,7 +122,7 @@ def noise_table(repeats: int) -> Table:
     def cover() -> object:
         seeds = np.random.default_rng(1)
         return max_cover(
-            points, 64, epsilon=1.0, delta=1e-6, source=SecureNoise(), generator=seeds
+            points, 64, epsilon=1.0, delta=1e-6, draws=Draws(SecureNoise(), seeds)
         )
 
     cases: list[tuple[str, Callable[[], object], int]] = [
@@ -199,18 +214,20 @@ def kernel_table(n_rows: int, repeats: int) -> Table:
     return table
 
 
+def clustered_rows(n_rows: int, n_columns: int, n_clusters: int) -> FloatArray:
+    """Draw rows of Gaussian clusters, in [-1, 1]."""
+    draws = np.random.default_rng(0)
+    middles = draws.uniform(-0.8, 0.8, (n_clusters, n_columns))
+    labels = draws.integers(n_clusters, size=n_rows)
+    noise = draws.normal(0.0, 0.1, (n_rows, n_columns))
+    return np.clip(middles[labels] + noise, -1.0, 1.0)
+
+
 def fit_table(n_rows: int, repeats: int) -> Table:
     """Whole fits of five parties beside scikit-learn's on the same rows."""
     from sklearn.cluster import KMeans
 
-    generator = np.random.default_rng(0)
-    middles = generator.uniform(-0.8, 0.8, (K, D))
-    rows = np.clip(
-        middles[generator.integers(K, size=n_rows)]
-        + generator.normal(0.0, 0.1, (n_rows, D)),
-        -1.0,
-        1.0,
-    )
+    rows = clustered_rows(n_rows, D, K)
     parts = np.array_split(rows, PARTIES)
 
     def private(algorithm: str, engine: str) -> Callable[[], object]:

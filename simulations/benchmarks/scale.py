@@ -7,7 +7,7 @@ machine's rates, whole fits beside scikit-learn's), curves of growth in rows, co
 clusters and clients with their slopes, seconds of this process for each client, message
 and vector, what follows for larger federations, and a tree of aggregators over masked
 vectors, whose sum it compares with the plain one. Figures that others published are
-marked as such. What it all means stands in `flwr_dpkmeans/docs/reference/scale.md`.
+marked as such. What it all means stands in `flwr_dpkmeans/docs/results.md`.
 """
 
 from __future__ import annotations

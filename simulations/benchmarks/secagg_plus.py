@@ -37,8 +37,8 @@ from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
 from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.flower.strategies.secure_sum import SecureSum
 from flwr_dpkmeans.node.ledger import MemoryLedger
+from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import IN_SIMULATION
-from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.secagg.graph import recovery_graph
 from flwr_dpkmeans.threads import one_thread
 

@@ -19,9 +19,9 @@ from flwr_dpkmeans.data.bundled import BUNDLED
 from flwr_dpkmeans.data.files.dialect import Dialect
 from flwr_dpkmeans.data.loading.server_table import load_server_table
 from flwr_dpkmeans.data.loading.source import load_source
-from flwr_dpkmeans.data.mixture import MIXTURE_BOUNDS, MixtureClients
-from flwr_dpkmeans.data.partition import MIXTURE
 from flwr_dpkmeans.data.points import Bounds
+from flwr_dpkmeans.data.simulated.mixture import MIXTURE_BOUNDS, MixtureClients
+from flwr_dpkmeans.data.simulated.partition import MIXTURE
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
 from simulations.sources.census import load_census
 from simulations.sources.federated import FederatedData

@@ -19,8 +19,12 @@ from flwr_dpkmeans.algorithms.one_place.not_federated import (
 )
 from flwr_dpkmeans.algorithms.server.resolved_bounds import PRIVATE, is_private
 from flwr_dpkmeans.data.bounds.stated_bounds import read_ranges
-from flwr_dpkmeans.data.partition import Partition, parse_sizes, partition_indices
 from flwr_dpkmeans.data.points import Bounds
+from flwr_dpkmeans.data.simulated.partition import (
+    Partition,
+    parse_sizes,
+    partition_indices,
+)
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.sums.public_facts import ServerData
 from simulations.experiments.datasets import HELD_OUT, OWN, RANGE, DataSet, own_range

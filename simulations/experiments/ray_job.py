@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.bundled import BUNDLED
-from flwr_dpkmeans.data.partition import MIXTURE
 from flwr_dpkmeans.data.points import Bounds
+from flwr_dpkmeans.data.simulated.partition import MIXTURE
 from simulations.experiments.datasets import DataSet
 from simulations.experiments.outcome import Outcome, evaluation_columns
 from simulations.flower.ray_engine import run_on_ray

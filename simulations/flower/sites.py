@@ -16,7 +16,7 @@ import numpy as np
 
 from flwr_dpkmeans.data.bundled import BUNDLED, load_bundled
 from flwr_dpkmeans.data.loading.source import load_source
-from flwr_dpkmeans.data.partition import partition_indices
+from flwr_dpkmeans.data.simulated.partition import partition_indices
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy

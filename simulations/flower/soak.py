@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from flwr_dpkmeans.deploy.findings import flower_environment, program, search_path
-from flwr_dpkmeans.deploy.ledger_report import inspect_ledger
+from flwr_dpkmeans.deploy.owner.ledger_report import inspect_ledger
 from flwr_dpkmeans.deploy.run_command import listed_runs
 from flwr_dpkmeans.deploy.server_command import is_healthy
 from flwr_dpkmeans.deploy.server_options import ServerOptions

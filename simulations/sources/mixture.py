@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.mixture import points_around
+from flwr_dpkmeans.data.simulated.mixture import points_around
 from flwr_dpkmeans.errors import ConfigurationError, require_whole
 
 

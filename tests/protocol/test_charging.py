@@ -21,8 +21,8 @@ from flwr_dpkmeans.node.guard import NodeGuard
 from flwr_dpkmeans.node.ledger import MemoryLedger, unfinished
 from flwr_dpkmeans.node.ledger_entries import RESULT_TAKEN, LedgerEntry
 from flwr_dpkmeans.node.ledger_file import FileLedger
+from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.sums.draft import draft_plan, worst_case
 
 N_REQUESTS = 41
@@ -39,7 +39,7 @@ def ask(ledger: Any, run_id: int, wait: Callable[[], Any]) -> str:
     config = small_config(epsilon=1.0, max_retries=0, delta=1e-6)
     plan = draft_plan(config, run_id=run_id, n_clients=3, seed=7, n_features=2)
     protocol: Any = SimpleNamespace(run_id=run_id, node_id=2)
-    memory: Any = SimpleNamespace(protocol=protocol, plan=plan, agreed_digest=b"\1")
+    memory: Any = SimpleNamespace(party=protocol, plan=plan, agreed_digest=b"\1")
     guard = NodeGuard(settings_of(ledger), run_id, 2, 2, 0.0)
     guard.require_allowed(plan)
     wait()

@@ -22,7 +22,7 @@ from support.protocol_federation import (
 )
 
 from flwr_dpkmeans.errors import DPKMeansError, ProtocolError, RefusalError
-from flwr_dpkmeans.flower.strategies.proxy_lloyd import ProxyLloyd
+from flwr_dpkmeans.flower.strategies.proxy_strategy import ProxyLloyd
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.sums.checks.columns import columns_digest

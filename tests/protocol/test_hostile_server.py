@@ -53,8 +53,8 @@ from flwr_dpkmeans.flower.strategies.timeouts import Timeouts
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.ledger_entries import RESULT_TAKEN, LedgerEntry
+from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release
@@ -458,7 +458,10 @@ FIRST_REQUESTS: dict[str, tuple[Callable[[RecordDict], RecordDict], str]] = {
         "out of order",
     ),
     "negative round": (lambda c: changed(c, {"round": -1}), "out of order"),
-    "negative attempt": (lambda c: changed(c, {"attempt": -1}), "out of order"),
+    "negative attempt": (
+        lambda c: changed(c, {"attempt": -1}),
+        "attempts count from 0",
+    ),
     "attempt beyond the plan": (lambda c: changed(c, {"attempt": 2}), "1 retries"),
     "round as text": (lambda c: changed(c, {"round": "1"}), "'round'"),
     "round true": (lambda c: changed(c, {"round": True}), "'round'"),
@@ -522,7 +525,7 @@ def test_a_request_without_a_plan_or_of_another_run_is_refused() -> None:
         requests = server.request(1)
         server.complete(requests)
         assert server.federation.charges() == 4
-        server.require_refused(later[VICTIM], "sealed group key")
+        server.require_refused(later[VICTIM], "sealed ")
         server.require_refused(foreign[VICTIM], "replayed")
         # The state after a refused replay is the state before, so the honest run goes
         # on.
@@ -742,7 +745,7 @@ def test_wrong_finishes_are_refused() -> None:
             (with_release(good, None), "no release"),
             (changed(good, {"release_round": 2}), "late, replayed"),
             (changed(good, {"release_attempt": 1}), "late, replayed"),
-            (changed(good, boxes=pack_boxes({2: b"box"})), "sealed group keys"),
+            (changed(good, boxes=pack_boxes({2: b"box"})), "sealed boxes"),
         ):
             server.require_refused(content, word, message_type="evaluate")
             assert server.federation.clients[VICTIM].cluster_centers_ is None

@@ -248,7 +248,7 @@ def watch(
     remember = mod_module.remember
 
     def remembering(context: Context, memory: Any) -> None:
-        watched.secrets += hidden_bytes(memory.protocol)
+        watched.secrets += hidden_bytes(memory.party)
         # The start is public: it follows from the plan's seed.
         watched.clusters += (
             [memory.clusters]
@@ -477,18 +477,18 @@ def test_a_servers_text_is_one_line_of_a_clients_log(watch: Watch) -> None:
 # -- the search itself -----------------------------------------------------------------
 
 LEAKS: dict[str, Callable[[Any, Any], object]] = {
-    "a private key": lambda memory, _: memory.protocol.private_key,
-    "a key in hexadecimal": lambda memory, _: memory.protocol.private_key.hex(),
+    "a private key": lambda memory, _: memory.party.private_key,
+    "a key in hexadecimal": lambda memory, _: memory.party.private_key.hex(),
     "a key in base64": lambda memory, _: base64.b64encode(
-        b"\0" + memory.protocol.pair_keys[0][1]
+        b"\0" + memory.party.pair_keys[0][1]
     ),
-    "a key in an argument": lambda memory, _: {"tag": memory.protocol.tag_key},
+    "a key in an argument": lambda memory, _: {"tag": memory.party.tag_key},
     "a statistic": lambda _, arrays: arrays[0],
     "its bytes": lambda _, arrays: arrays[0].tobytes().hex(),
     "a number of it": lambda _, arrays: f"{arrays[0].ravel()[0]:.6g}",
     "centroids": lambda memory, _: memory.clusters.centroids,
     "something printed": lambda _, arrays: print(arrays[0]),
-    "the memory's record": lambda memory, _: vars(memory.protocol),
+    "the memory's record": lambda memory, _: vars(memory.party),
 }
 
 

@@ -24,8 +24,8 @@ from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
 from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.ledger import MemoryLedger
+from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.node.settings import NodeSettings
 
 SECRET = "s3cr3t"
 ROWS = ["0.1,0.2,w1,0", "0.3,0.4,w2,1", "0.5,0.6,w3,1"]

@@ -43,8 +43,8 @@ from flwr_dpkmeans.flower.client.node_config import node_settings
 from flwr_dpkmeans.node.guard import NodeGuard
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import MemoryLedger
+from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.secagg.credentials import Credential
@@ -571,8 +571,8 @@ def test_a_policy_that_begins_to_pin_during_a_run_stops_it(
     }
     begin = NodeGuard.__init__
 
-    def pinning(self: NodeGuard, *args: Any) -> None:
-        begin(self, *args)
+    def pinning(self: NodeGuard, *args: Any, **named: Any) -> None:
+        begin(self, *args, **named)
         self.identity, self.pinned = IDENTITIES[VICTIM], pinned
 
     monkeypatch.setattr(NodeGuard, "__init__", pinning)

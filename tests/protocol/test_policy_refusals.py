@@ -4,6 +4,7 @@ server's operator reads.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -18,6 +19,7 @@ import pytest
 from flwr.app import Context, Message
 from support.faulty_grid import Faults, FaultyGrid
 from support.ledger_entries import verify_ledger
+from support.machine import replace_call
 from support.messages import RECORD, VECTOR_RECORD
 from support.protocol_federation import grid_parts, make_federation, small_config
 
@@ -31,8 +33,8 @@ from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.ledger import Admit, MemoryLedger, Past
 from flwr_dpkmeans.node.ledger_entries import LedgerEntry
 from flwr_dpkmeans.node.ledger_file import FileLedger
+from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.sums.plan import FIRST_NODE_ID
 
 SIZES = (120, 80, 60)
@@ -221,7 +223,20 @@ CASES: dict[str, list[tuple[str, dict[str, Any], str]]] = {
             r"the plan's trust model is 'oblivious', but this client allows only"
             r" 'central', 'distributed': plan with "
             r"one of them\.",
-        )
+        ),
+        (
+            'allowed-trust = ["oblivious"]',
+            {"n_examples": None},
+            r"the plan's round 'count' has the trust model 'distributed', but this"
+            r" client allows only 'oblivious': declare what that round is to find, or"
+            r" have this client's owner allow it\.",
+        ),
+        (
+            'allowed-trust = ["oblivious"]',
+            {"bounds": ((-8.0,), (8.0,)), "private_bounds": True},
+            r"the plan's round '(count.*|magnitudes)' has the trust model 'distributed', but this"
+            r" client allows only 'oblivious': .*",
+        ),
     ],
     "allowed_algorithms": [
         (
@@ -511,12 +526,40 @@ def test_plans_of_yesterday_and_lines_that_are_none_do_not_count(
     assert len((tmp_path / "ledger.jsonl.plans").read_text().splitlines()) == 3
 
 
+def test_a_crash_while_plans_are_noted_forgets_none_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By notes that are lost, a server would learn more of what other runs have cost."""
+    ledger = FileLedger(tmp_path / "ledger.jsonl")
+    assert ledger.note_plan(DATA_ID, "2/3", "ab", most=5) == 0
+    with monkeypatch.context() as patch:
+        replace_call(patch, "write", broken_write)
+        with pytest.raises(BudgetError, match="No space left"):
+            ledger.note_plan(DATA_ID, "3/3", "ab", most=5)
+    assert ledger.note_plan(DATA_ID, "4/3", "ab", most=5) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ledger.jsonl.plans"]
+
+
+def broken_write(descriptor: int, content: bytes) -> int:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_note_whose_time_has_no_zone_is_none(tmp_path: Path) -> None:
+    """It would otherwise keep the node from every run, until somebody deletes it."""
+    naive = datetime.now().isoformat()
+    note = json.dumps({"time": naive, "data_id": DATA_ID, "run_id": "1"})
+    (tmp_path / "ledger.jsonl.plans").write_text(f"{note}\n")
+    ledger = FileLedger(tmp_path / "ledger.jsonl")
+    assert ledger.note_plan(DATA_ID, "2/3", "ab", most=5) == 0
+    assert ledger.note_plan(DATA_ID, "3/3", "ab", most=5) == 1
+
+
 ALLOWING = """
 max-epsilon-per-run = 2.0
 max-epsilon-total = 7.0
 max-delta = 1e-4
 max-delta-total = 2e-4
-allowed-trust = ["oblivious"]
+allowed-trust = ["oblivious", "distributed"]
 allowed-algorithms = ["proxy_lloyd"]
 allowed-units = ["record"]
 min-cohort = 3

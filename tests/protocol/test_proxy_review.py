@@ -300,7 +300,7 @@ def test_whoever_does_not_take_part_does_the_same_work(
 
     def asking(honest: Compute) -> Compute:
         def compute(app: Any, memory: Any, index: int) -> Any:
-            entered[:] = [(memory.protocol.node_id, index)]
+            entered[:] = [(memory.party.node_id, index)]
             return honest(app, memory, index)
 
         return compute

@@ -107,11 +107,11 @@ def test_a_private_count_has_its_noise_if_some_did_not_even_answer_the_plan(
     run(federation, trust=trust, algorithm="proxy_lloyd", epsilon=20.0, max_iter=None)
     memory = recall(federation.grid.contexts[VICTIM])
     assert memory is not None
-    assert isinstance(memory.protocol, Recover)
-    assert memory.protocol.least == N - 3 - T
+    assert isinstance(memory.party, Recover)
+    assert memory.party.least == N - 3 - T
     assert len(factors) == N - 3
     assert all(
-        factor**2 * (memory.protocol.least - T) >= 1.0 - 1e-12 for factor in factors
+        factor**2 * (memory.party.least - T) >= 1.0 - 1e-12 for factor in factors
     )
 
 
@@ -239,7 +239,7 @@ def test_what_a_client_remembers_of_many_neighbours_stays_small() -> None:
     )
     memory = recall(federation.grid.contexts[VICTIM])
     assert memory is not None
-    assert isinstance(memory.protocol, Recover)
-    neighbours = memory.protocol.graph.degree
+    assert isinstance(memory.party, Recover)
+    neighbours = memory.party.graph.degree
     assert neighbours < 39
-    assert size < neighbours * (96 * memory.protocol.slots.number + 44) + 20_000
+    assert size < neighbours * (96 * memory.party.slots.number + 44) + 20_000

@@ -65,8 +65,8 @@ def secrets_left(federation: Federation, node: int) -> list[str]:
     assert memory is not None
     return [
         each.name
-        for each in fields(memory.protocol)
-        if not each.repr and vars(memory.protocol)[each.name]
+        for each in fields(memory.party)
+        if not each.repr and vars(memory.party)[each.name]
     ]
 
 

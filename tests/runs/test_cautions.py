@@ -41,8 +41,8 @@ from flwr_dpkmeans.flower.server_app import report_result
 from flwr_dpkmeans.flower.strategies.noisy_lloyd import FastLloyd
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.ledger import MemoryLedger
+from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.options import parse_config, read_config
 from flwr_dpkmeans.planner.forecast import notes_on
 from flwr_dpkmeans.sums.draft import draft_plan

@@ -21,7 +21,7 @@ from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.cli import plan_command
 from flwr_dpkmeans.cli.app import COMMANDS, app
 from flwr_dpkmeans.cli.plan_options import PlanOptions
-from flwr_dpkmeans.deploy import owner_commands
+from flwr_dpkmeans.deploy.owner import owner_commands
 from flwr_dpkmeans.errors import DataError
 
 PROJECT = Path(__file__).parents[2]

@@ -27,7 +27,7 @@ from support.apps import app_files, write_app
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.data.bundled import load_bundled
-from flwr_dpkmeans.data.partition import partition_indices
+from flwr_dpkmeans.data.simulated.partition import partition_indices
 from flwr_dpkmeans.deploy.certificates import write_node_key
 from flwr_dpkmeans.deploy.dashboard import server_page
 from flwr_dpkmeans.deploy.run_folders import read_progress, runs_below

@@ -27,6 +27,7 @@ from support.limits import SetLimits
 from flwr_dpkmeans import Schema
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.data.files.dialect import UNSTATED, Dialect
+from flwr_dpkmeans.data.files.text.quoting import CellEnds
 from flwr_dpkmeans.data.loading.declared_tables import load_declared
 from flwr_dpkmeans.data.loading.layout import Layout
 from flwr_dpkmeans.data.loading.schema_tables import load_by_schema
@@ -504,6 +505,20 @@ def test_a_refusal_says_the_reason_at_every_door(
     assert sentence in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("dates", ["%Q.%m", "%", "%d.%d.%Y", "\0"])
+def test_a_format_by_which_no_date_can_be_read_is_refused(dates: str) -> None:
+    """Every date was silently none, or a node answered as long as no cell had text."""
+    with pytest.raises(ConfigurationError, match=r'dates is .*no date.*"%d\.%m\.%Y"'):
+        Dialect(dates=dates)
+
+
+@pytest.mark.parametrize(
+    "dates", ["%d.%m.%Y", "%d/%m/%y %H:%M", "%I:%M %p", "%Y-%m-%dT%H:%M:%S%z", "%b %Z"]
+)
+def test_a_format_that_reads_what_it_writes_is_taken(dates: str) -> None:
+    assert Dialect(dates=dates).dates == dates
+
+
 @pytest.mark.parametrize(
     "encoding",
     ["hex", "rot13", "unicode_escape", "iso2022_jp", "hz", "utf-7", "no such"],
@@ -911,6 +926,43 @@ def test_a_long_cell_is_passed_over_however_a_file_is_cut_into_chunks(
         rows = load_declared(path, Layout(NAMES)).points.tolist()
         assert [row for row in rows if row in ROWS] == ROWS
         assert [1.0, 2.0] not in rows
+
+
+def test_lines_between_an_open_quote_and_the_next_that_closes_are_one_cell(
+    tmp_path: Path,
+) -> None:
+    """What threats.md says of a writer who does not double quotes, and no more."""
+    path = tmp_path / "t.csv"
+    path.write_text(text_of([*LINES[:9], '"1,2', *LINES[9:], '3,4"', "5,6"]))
+    assert load_declared(path, Layout(NAMES)).points.tolist() == [*ROWS[:9], [5.0, 6.0]]
+    path.write_text(text_of([*LINES[:9], '"1,2', *LINES[9:]]))
+    assert load_declared(path, Layout(NAMES)).points.tolist() == ROWS
+
+
+def test_any_number_of_long_cells_are_passed_over(tmp_path: Path) -> None:
+    """The lines of the 51st one were rows: one record more added thousands."""
+    note = "\n".join(["1,2,x"] * 30_000)
+    path = tmp_path / "t.csv"
+    for n_notes in (50, 51):
+        notes = [f'7,8,"{note}"'] * n_notes
+        path.write_text(text_of([*notes, "3,4,x"], "age,kg,note"))
+        assert load_declared(path, Layout(NAMES)).points.tolist() == [[3.0, 4.0]]
+
+
+def test_ends_of_long_cells_are_the_same_however_they_are_asked_for() -> None:
+    """Of a text in pieces, in any order: of a doubled quote, spaces, and slips."""
+    text = b'1,"a""b"' + b" " * 90 + b',2\n3,"c"x\n4,""","5"\n"'
+    starts = [3, 3 + len(b'a""b"') + 96, 0, len(text) - 1, len(text), 4]
+    answers = []
+    for size in (1, 2, 7, 64, 1000):
+        pieces = [text[i : i + size] for i in range(0, len(text), size)]
+        ends = CellEnds(lambda pieces=pieces: iter(pieces), ",")  # type: ignore[misc]
+        answers.append([ends.behind(start) for start in starts])
+    assert answers == [answers[0]] * 5
+    assert answers[0][0] == text.index(b'b"') + 2
+    assert answers[0][1] is None
+    for start, answer in zip(starts, answers[0], strict=True):
+        assert CellEnds(lambda: iter([text]), ",").behind(start) == answer
 
 
 def test_what_r_writes_is_read_at_every_door(tmp_path: Path) -> None:

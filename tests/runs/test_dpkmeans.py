@@ -30,8 +30,8 @@ from flwr_dpkmeans.errors import (
 )
 from flwr_dpkmeans.node.guard import NodeGuard
 from flwr_dpkmeans.node.ledger import MemoryLedger
+from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import IN_SIMULATION
-from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.sums.draft import draft_plan
 

@@ -31,7 +31,8 @@ from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
 from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.planner import PlanningRequest
-from flwr_dpkmeans.planner.forecast import centroid_noise, deployment_of
+from flwr_dpkmeans.planner.centroid_noise import centroid_noise
+from flwr_dpkmeans.planner.traffic import deployment_of
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.results.run_result import ClusterChoice, RunResult
 from flwr_dpkmeans.results.whole_files import write_folder

@@ -14,8 +14,8 @@ import pytest
 from support.local_superlink import LocalSuperLink
 
 from flwr_dpkmeans import Evaluation, FederatedKMeans, PrivateCount
-from flwr_dpkmeans.data.mixture import MixtureClients
-from flwr_dpkmeans.data.partition import partition_indices
+from flwr_dpkmeans.data.simulated.mixture import MixtureClients
+from flwr_dpkmeans.data.simulated.partition import partition_indices
 
 pytestmark = pytest.mark.ray
 

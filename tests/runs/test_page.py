@@ -30,8 +30,8 @@ from flwr_dpkmeans.errors import PrivacyWarning
 from flwr_dpkmeans.node.guard import NodeGuard
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.ledger_entries import LedgerEntry
+from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy import provenance
 from flwr_dpkmeans.privacy.provenance import Provenance
@@ -39,7 +39,7 @@ from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine
 from flwr_dpkmeans.results import page as page_module
 from flwr_dpkmeans.results import picture
 from flwr_dpkmeans.results.cautions.centre_noise import centre_noise
-from flwr_dpkmeans.results.cautions.closeness import closeness_cautions
+from flwr_dpkmeans.results.cautions.close_clusters import closeness_cautions
 from flwr_dpkmeans.results.cautions.drowned_columns import drowned_cautions
 from flwr_dpkmeans.results.cautions.shades import column_shades
 from flwr_dpkmeans.results.cautions.sureness import column_cautions, unsure_columns

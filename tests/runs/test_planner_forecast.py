@@ -35,24 +35,22 @@ from flwr_dpkmeans.planner import (
     make_forecast,
     simulate,
 )
-from flwr_dpkmeans.planner.forecast import (
-    AlgorithmForecast,
-    Deployment,
-    centroid_noise,
-    notes_on,
-)
-from flwr_dpkmeans.planner.simulate import (
+from flwr_dpkmeans.planner.centroid_noise import centroid_noise
+from flwr_dpkmeans.planner.excess import (
     Excess,
-    Simulator,
-    draw_mixture,
     epsilon_for_target,
     n_clusters_for_target,
     n_clusters_grid,
+)
+from flwr_dpkmeans.planner.forecast import AlgorithmForecast, notes_on
+from flwr_dpkmeans.planner.simulate import Simulator, run_plan
+from flwr_dpkmeans.planner.synthetic_data import (
+    draw_mixture,
     optimal_cost,
-    run_plan,
     scaled_spread,
     simulated_size,
 )
+from flwr_dpkmeans.planner.traffic import Deployment
 from flwr_dpkmeans.privacy.release import as_released
 from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums.build import build_algorithm

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.ray
 # These need what the page has just made: a ledger, or a package, which
 # `tests/nightly/simulations/test_a_method.py` makes.
 NOT_ALONE = {
-    "flwr_dpkmeans/docs/reference/ledger.md",
+    "flwr_dpkmeans/docs/reference/policy.md",
     "flwr_dpkmeans/docs/how-to/add_a_method.md",
 }
 

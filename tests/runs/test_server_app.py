@@ -32,9 +32,9 @@ from flwr_dpkmeans.algorithms.lookup import clusterings
 from flwr_dpkmeans.algorithms.server.server_facts import bounds_from_server
 from flwr_dpkmeans.data.bundled import BUNDLED, load_bundled
 from flwr_dpkmeans.data.loading.class_labels import as_classes
-from flwr_dpkmeans.data.mixture import MIXTURE_BOUNDS, MixtureClients
-from flwr_dpkmeans.data.partition import Partition
 from flwr_dpkmeans.data.points import Bounds
+from flwr_dpkmeans.data.simulated.mixture import MIXTURE_BOUNDS, MixtureClients
+from flwr_dpkmeans.data.simulated.partition import Partition
 from flwr_dpkmeans.deploy.run_folders import read_progress
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.flower import server_app

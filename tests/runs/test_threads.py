@@ -23,6 +23,7 @@ from flwr_dpkmeans.algorithms.lloyd_family import fastlloyd
 from flwr_dpkmeans.algorithms.lloyd_family import packed as packed_module
 from flwr_dpkmeans.flower.in_process_grid import InProcessGrid
 from flwr_dpkmeans.kernels import assignment
+from flwr_dpkmeans.kernels.implementation import Implementation, using
 from flwr_dpkmeans.threads import one_thread, set_threads
 
 POINTS = np.random.default_rng(0).uniform(-1.0, 1.0, (60, 2))
@@ -116,9 +117,11 @@ def test_baselines_run_on_one_thread(
 def test_predictions_and_metrics_run_on_one_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    seen = watched(monkeypatch, assignment, "_check_shapes")
-    assignment.nearest_centroids(POINTS, POINTS[:2])
-    assert seen == [{1}]
+    seen = watched(monkeypatch, assignment, "squared_lengths")
+    with using(Implementation.NUMPY):
+        assignment.nearest_centroids(POINTS, POINTS[:2])
+    assert seen
+    assert all(threads == {1} for threads in seen)
 
 
 def test_limits_nest_and_end_with_an_error() -> None:

@@ -1,9 +1,6 @@
 """The second client in Flower: its records, and nothing else of Flower."""
 
-from __future__ import annotations
-
 import time
-from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
@@ -11,40 +8,31 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 from second_client.client import SecondClient
 from second_client.wire import LONGEST_BLOB, Fields
 
-RECORD = "dpkmeans"
-VECTOR = "dpkmeans.vector"
-LAYOUT = "flwr-dpkmeans.little-endian"
+RECORD, VECTOR = "dpkmeans", "dpkmeans.vector"
+LAYOUT = ("uint64", "flwr-dpkmeans.little-endian")
 
 
 def read_content(content: RecordDict) -> tuple[Fields, np.ndarray | None]:
-    """Fields and vector of a message; a wrong record is fields without a header."""
-    record = content.get(RECORD)
-    fields = dict(record) if isinstance(record, ConfigRecord) else {}
-    vector = content.get(VECTOR)
-    if vector is None:
+    """Fields and vector; a malformed message has no fields."""
+    fields = dict(content.config_records.get(RECORD, {}))
+    if VECTOR not in content:
         return fields, None
-    words = _words(vector)
-    return (fields, words) if words is not None else ({}, None)
-
-
-def _words(record: Any) -> np.ndarray | None:
-    """A vector's words; None if it is malformed."""
-    array = record.get("vector") if isinstance(record, ArrayRecord) else None
-    if array is None or (array.dtype, array.stype) != ("uint64", LAYOUT):
-        return None
-    is_short = len(array.data) <= LONGEST_BLOB and len(array.data) % 8 == 0
-    if not is_short or tuple(array.shape) != (len(array.data) // 8,):
-        return None
-    return np.frombuffer(array.data, dtype="<u8")
+    array = content.array_records.get(VECTOR, {}).get("vector")
+    if array is None or (array.dtype, array.stype) != LAYOUT:
+        return {}, None
+    length, rest = divmod(len(array.data), 8)
+    if rest or tuple(array.shape) != (length,) or 8 * length > LONGEST_BLOB:
+        return {}, None
+    return fields, np.frombuffer(array.data, dtype="<u8")
 
 
 def write_content(fields: Fields, vector: np.ndarray | None) -> RecordDict:
     """A reply's content."""
-    content = RecordDict({RECORD: ConfigRecord(dict(fields))})
+    content = RecordDict({RECORD: ConfigRecord(fields)})
     if vector is not None:
+        dtype, stype = LAYOUT
         data = vector.astype("<u8").tobytes()
-        shape = (len(vector),)
-        array = Array(dtype="uint64", shape=shape, stype=LAYOUT, data=data)
+        array = Array(dtype=dtype, shape=vector.shape, stype=stype, data=data)
         content[VECTOR] = ArrayRecord({"vector": array})
     return content
 
@@ -57,7 +45,6 @@ class SecondApp:
 
     def __call__(self, message: Message, context: Context) -> Message:
         """Answer a message."""
-        fields, vector = read_content(message.content)
         age = time.time() - message.metadata.created_at
-        reply = self.client.answer(fields, vector, age)
+        reply = self.client.answer(*read_content(message.content), age)
         return Message(write_content(*reply), reply_to=message)

@@ -21,9 +21,10 @@ from flwr_dpkmeans.flower.client_app import client_app
 from flwr_dpkmeans.flower.in_process_grid import Node
 from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.node.ledger import MemoryLedger
+from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.node.settings import NodeSettings
-from second_client.client import Ledger, SecondClient, discrete_gaussian
+from second_client.algorithm import discrete_gaussian
+from second_client.client import Ledger, SecondClient
 from second_client.flower_app import SecondApp, read_content
 
 SIZES = (90, 70, 60, 50, 30)
@@ -101,13 +102,13 @@ def shape_of(reply: Message) -> tuple[str, Any]:
     return stage, (tuple(sizes), tuple(entries), words, reply.metadata.message_type)
 
 
-def drop_in_round_two(run: Run, node: int) -> None:
-    """Lose one node's second vector."""
+def drop_in_round(run: Run, index: int, node: int) -> None:
+    """Lose one node's first vector of a round."""
 
     def on_reply(reply: Message) -> list[Message]:
         fields, vector = read_content(reply.content)
-        is_second = json.loads(fields["header"]).get("round") == 2
-        is_lost = reply.metadata.src_node_id == node and is_second
+        is_of_round = json.loads(fields["header"]).get("round") == index
+        is_lost = reply.metadata.src_node_id == node and is_of_round
         return [] if is_lost and vector is not None else [reply]
 
     run.faults.on_reply = on_reply
@@ -131,19 +132,21 @@ def test_it_masks_with_its_neighbours_in_a_large_cohort(tmp_path: Path) -> None:
     options = {"sizes": (8,) * 36, "n_examples": 8 * 36, "epsilon": 20.0}
     run = Run(tmp_path, **options).play()
     assert run.second is not None
-    assert run.second.state.agreed.max_silent == 3
+    assert run.second.plan.max_silent == 3
     assert set(run.results()) == set(Run(None, **options).play().results())
 
 
-def test_it_stays_in_a_run_that_somebody_leaves(tmp_path: Path) -> None:
+@pytest.mark.parametrize("index", [1, 2])
+def test_it_stays_in_a_run_that_somebody_leaves(index: int, tmp_path: Path) -> None:
     results = []
     for second in (None, tmp_path):
         run = Run(second)
-        drop_in_round_two(run, 6)
+        drop_in_round(run, index, 6)
         run.play()
         results += run.results()
         if run.second is not None:
-            pairs = {(1, 0), (2, 0), (2, 1), (3, 1)}
+            before = {(1, 0), (index, 0)}
+            pairs = before | {(later, 1) for later in range(index, 4)}
             assert run.second.ledger.pairs(RUN_ID) == pairs
     assert len(results) == 8
     assert len(set(results)) == 1

@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from second_client import crypto
+from second_client.algorithm import coming_moves
 
 FILE = Path(__file__).parents[1] / "vectors" / "masks.json"
 KNOWN: dict[str, Any] = json.loads(FILE.read_text())
@@ -25,6 +27,12 @@ def private_of(node: int) -> bytes:
 def members_of(record: dict[str, Any]) -> dict[int, bytes]:
     """The cohort that answered."""
     return {int(node): PUBLIC[int(node)] for node in record["clients"]}
+
+
+def roster_digest(attempt: int, members: dict[int, bytes]) -> bytes:
+    """The digest of a cohort's roster."""
+    entries = [node.to_bytes(8, "little") + members[node] for node in sorted(members)]
+    return crypto.digest("roster", attempt, b"".join(entries))
 
 
 @pytest.mark.parametrize("entry", KNOWN["derivations"], ids=lambda e: e["purpose"])
@@ -49,7 +57,7 @@ def test_rosters() -> None:
         assert crypto.public_key(private_of(node)) == PUBLIC[node]
     cohorts = [members_of(KNOWN["run"]["attempts"][index]) for index in (0, 2)]
     for roster, members in zip(KNOWN["run"]["rosters"], cohorts, strict=True):
-        of_roster = crypto.roster_digest(roster["attempt"], members)
+        of_roster = roster_digest(roster["attempt"], members)
         assert of_roster.hex() == roster["digest"]
         order = crypto.hashed_order(of_roster, members)
         assert order == roster["hashed_order"]
@@ -60,7 +68,7 @@ def test_rosters() -> None:
 def test_masked_vectors_boxes_and_tags(index: int) -> None:
     record = KNOWN["run"]["attempts"][index]
     attempt, members = record["attempt"], members_of(record)
-    of_roster = crypto.roster_digest(attempt, members)
+    of_roster = roster_digest(attempt, members)
     order = crypto.hashed_order(of_roster, members)
     authors = sorted(order[:2])
     transcript = crypto.digest("transcript", PLAN_DIGEST, of_roster)
@@ -114,3 +122,13 @@ def test_the_last_tag() -> None:
     state = bytes.fromhex(KNOWN["state_digest"])
     for read in KNOWN["run"]["read"].values():
         assert crypto.tag(key, RUN, 3, 1, state).hex() == read["tag"]
+
+
+def test_centroids_that_coincide_are_not_each_others_neighbours() -> None:
+    # The file of vectors has none, and a run of 400 clusters on a line has some.
+    centroids = np.array([[0.0, 0.0], [0.0, 0.0], [8.0, 0.0]])
+    moves = np.array([[4.0, 2.0], [4.0, 2.0], [1.0, 3.0]])
+    merged = coming_moves(centroids[1:], moves[1:])
+    coming = coming_moves(centroids, moves)
+    assert coming[0].tolist() == coming[1].tolist() == merged[0].tolist()
+    assert coming_moves(centroids[:2], moves[:2]).tolist() == [[0, 0], [0, 0]]

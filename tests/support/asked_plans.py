@@ -8,6 +8,7 @@ from typing import cast
 
 from flwr_dpkmeans.node.ledger import Past
 from flwr_dpkmeans.node.proposal import Proposal
+from flwr_dpkmeans.privacy.noise import NoiseKind
 from flwr_dpkmeans.sums.plan import Plan
 
 
@@ -44,7 +45,7 @@ def asked(
         trust=plan.trust,
         unit=SimpleNamespace(value=plan.unit),
         min_clients=plan.min_clients,
-        noise=SimpleNamespace(value=plan.noise),
+        noise=NoiseKind(plan.noise),
         evaluation=SimpleNamespace(value="none"),
         bounds=(plan.bounds_lower, plan.bounds_upper),
         feature_names=(),
@@ -52,6 +53,7 @@ def asked(
     public = _Values(
         config=config,
         settings=config,
+        all_rounds=(),
         is_final=True,
         epsilon=plan.epsilon,
         delta=plan.delta,

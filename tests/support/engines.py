@@ -11,12 +11,16 @@ _SIMULATION = "flwr.simulation.run_simulation"
 """Flower imports it where a ServerApp is simulated, and nowhere else."""
 
 
-def join_ray(patch: pytest.MonkeyPatch) -> None:
-    """Let the process seem to be a worker of Ray.
+def join_ray(patch: pytest.MonkeyPatch, *, as_actor: bool = True) -> None:
+    """Let the process seem to be an actor of Ray, or one that uses a cluster.
 
-    A client is virtual there if its node has a partition too.
+    A client is virtual in an actor if its node has a partition too.
     """
-    patch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: True))
+    context = SimpleNamespace(get_actor_id=lambda: "ab12" if as_actor else None)
+    ray = SimpleNamespace(
+        is_initialized=lambda: True, get_runtime_context=lambda: context
+    )
+    patch.setitem(sys.modules, "ray", ray)
 
 
 def simulate_server(patch: pytest.MonkeyPatch, *, simulated: bool = True) -> None:

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from flwr_dpkmeans.deploy.ledger_report import inspect_ledger
+from flwr_dpkmeans.deploy.owner.ledger_report import inspect_ledger
 from flwr_dpkmeans.errors import BudgetError, ProtocolError
 from flwr_dpkmeans.node import durable_files, ledger_file
 from flwr_dpkmeans.node import ledger as ledger_module

@@ -322,7 +322,7 @@ def test_metrics_count_runs_round_trips_and_refusals(
     }
     assert found["dpkmeans_bytes", "received"] > 3 * 2 * 3 * 3 * 8
     # A counter that forgets the oldest runs falls, which is a restart to Prometheus.
-    monkeypatch.setattr(dashboard, "_MOST_RUNS", 1)
+    monkeypatch.setattr(dashboard, "MOST_RUNS", 1)
     assert numbers(client(tmp_path).get("/metrics").text, ALLOWED) == found
     assert client(tmp_path).get("/").text.count('<th scope="row">1') == 1
 

@@ -11,13 +11,13 @@ from typing import Any, cast
 
 import pytest
 
-from flwr_dpkmeans.errors import BudgetError, ProtocolError, RefusalError
+from flwr_dpkmeans.errors import BudgetError, PeerError, ProtocolError, RefusalError
 from flwr_dpkmeans.node.guard import NodeGuard
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.ledger_entries import RESULT_TAKEN, SHARES_GIVEN, LedgerEntry
 from flwr_dpkmeans.node.node_log import log_plan
+from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.secagg.messages import SumRequest, UnmaskRequest
 from flwr_dpkmeans.sums.draft import draft_plan, worst_case
@@ -173,7 +173,7 @@ def test_shares_of_a_sum_are_given_once() -> None:
     node = guard()
     charged(node, (1, 0), epsilon=worst_case(plan()), delta=plan().delta)
     told = memory(
-        (1, 0), protocol=SimpleNamespace(cohort=SimpleNamespace(members=(1, 2, 3)))
+        (1, 0), party=SimpleNamespace(cohort=SimpleNamespace(members=(1, 2, 3)))
     )
     node.give_shares(told, UnmaskRequest(1, 0, (2, 3)))
     assert [(entry.attempt, entry.release) for entry in node.settings.ledger.entries()][
@@ -234,6 +234,19 @@ def test_a_plan_without_a_price_is_logged_as_well(
     """It is looked at before anything of it is checked."""
     with caplog.at_level(logging.INFO, "flwr_dpkmeans"):
         log_plan(replace(plan(), delta=2.0), b"")
-    assert (
-        "epsilon nan (at most nan with all 1 retries) at delta 2; plan" in caplog.text
-    )
+    assert "unit record, at delta 2; plan" in caplog.text
+
+
+@pytest.mark.parametrize("values", [{"n_features": -1}, {"n_examples": -5}])
+def test_nothing_is_computed_of_a_plan_before_it_is_checked(
+    values: dict[str, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A line of the log was the price of one, by the server's numbers."""
+    first = plan(algorithm="proxy_lloyd", private_bounds=True)
+    with (
+        caplog.at_level(logging.INFO, "flwr_dpkmeans"),
+        pytest.raises(PeerError),
+    ):
+        guard().require_approved(replace(first, **values), b"digest")
+    assert "asked for: " in caplog.text
+    assert "costs epsilon" not in caplog.text

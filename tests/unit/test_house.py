@@ -25,9 +25,9 @@ def test_a_node_loads_no_server() -> None:
         "secagg.retry_session",
         "secagg.recover_session",
         "sums.server",
-        "sums.cohort",
+        "sums.virtual.cohort",
         "sums.local",
-        "sums.virtual",
+        "sums.virtual.virtual_client",
         "sums.checks.plausible",
     }
     assert loaded & server_side == set()

@@ -49,10 +49,10 @@ from flwr_dpkmeans.log import (
     event,
     name_nodes,
     named,
-    now_at,
     placed,
     placed_logger,
     printable,
+    set_log_place,
     show_logs,
     where_raised,
 )
@@ -60,13 +60,10 @@ from flwr_dpkmeans.node.guard import NodeGuard
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.node_log import logger
+from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.node.settings import NodeSettings
-from flwr_dpkmeans.secagg.credentials import Credential
-from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.secagg.party import Party
 from flwr_dpkmeans.sums.plan import FIRST_NODE_ID
-from flwr_dpkmeans.sums.wire import Request
 
 PACKAGE = logging.getLogger("flwr_dpkmeans")
 SECRET = "4711.25"
@@ -156,9 +153,9 @@ def test_a_place_ends_with_its_block_even_when_it_raises(
         pytest.raises(ValueError, match="x"),
         placed(Place(run=1, node=2)),
     ):
-        now_at(3, 4)
+        set_log_place(3, 4)
         with placed(Place(run=9)):
-            now_at(8, 0)
+            set_log_place(8, 0)
         logger.warning("inside")
         raise ValueError("x")
     logger.warning("outside")
@@ -221,7 +218,7 @@ def record_of(
     **extra: Any,
 ) -> Any:
     with placed(Place(run=12, node=node)):
-        now_at(2, 1)
+        set_log_place(2, 1)
         logger = logging.getLogger("flwr_dpkmeans.server")
         record = logger.makeRecord(
             logger.name, level, "file", 1, message, args, None, extra=extra
@@ -637,8 +634,8 @@ def test_a_client_forgets_its_keys_with_the_result(
         assert memory is not None
         assert not [
             each.name
-            for each in fields(memory.protocol)
-            if not each.repr and vars(memory.protocol)[each.name]
+            for each in fields(memory.party)
+            if not each.repr and vars(memory.party)[each.name]
         ]
 
 
@@ -651,7 +648,7 @@ def test_what_a_client_holds_is_not_in_its_reprs(
     memory = recall(federation.grid.contexts[FIRST_NODE_ID])
     assert memory is not None
     client = federation.clients[FIRST_NODE_ID]
-    state = memory.protocol
+    state = memory.party
     told = f"{memory!r} {memory} {state!r} {memory.clusters!r} {client!r}"
     secrets = [
         state.private_key,
@@ -732,10 +729,7 @@ def test_nodes_are_called_by_their_names_in_lines_and_sentences_but_not_in_paths
 
 
 def test_a_nodes_lines_call_others_by_the_names_that_its_policy_pins() -> None:
-    """By what is announced now, and by the cohort that it remembers.
-
-    Never by what somebody calls itself.
-    """
+    """By the cohort that it recognised, and never by what somebody calls itself."""
     own, peer, stranger, later = (Identity.generate() for _ in range(4))
     numbers = dict(
         zip(
@@ -753,33 +747,30 @@ def test_a_nodes_lines_call_others_by_the_names_that_its_policy_pins() -> None:
         ClientPolicy(pinned_peers=pins), MemoryLedger(), "rows", identity=own
     )
     guard = NodeGuard(settings, 1, numbers[own], 0, 0.0)
-    told = {
-        numbers[one]: Credential(one.public_key, bytes(32), bytes(64))
-        for one in (peer, stranger)
-    }
-    memory = SimpleNamespace(
-        cohort=(f"{numbers[later]} identity {pins['ward-9'][:16]}", "5 key abcd")
+    cohort = (
+        f"{numbers[peer]} identity {pins['ward-8'][:16]}",
+        f"{numbers[stranger]} identity {stranger.public_key.hex()[:16]}",
+        f"{numbers[later]} identity {pins['ward-9'][:16]}",
+        "5 key abcd",
     )
 
-    def line() -> str:
-        guard.name_peers(
-            cast(Any, memory),
-            Request(Stage.SUM, body=SimpleNamespace(credentials=told)),
-        )
-        text = (
-            f"node {numbers[peer]} (ward-8) did not sign, node {numbers[stranger]} is"
-            f" not pinned, {numbers[later]} is"
-        )
+    def line(n_recognised: int) -> str:
+        memory = SimpleNamespace(cohort=cohort, n_recognised=n_recognised)
+        guard.name_peers(cast(Any, memory))
+        text = f"nodes {numbers[peer]}, {numbers[stranger]}, {numbers[later]}"
         with placed(Place(run=9774918726557204819, node=numbers[own])):
             return LineFormatter().format(
                 logging.LogRecord("x", logging.WARNING, "", 0, text, (), None)
             )
 
-    said = (
-        "node ward-7: node ward-8 did not sign, node 17470624556868163867 is not"
-        " pinned, ward-9 is"
+    place = "run 9774918726557204819 node ward-7"
+    assert contextvars.copy_context().run(line, 3) == (
+        f"{place}: nodes ward-8, {numbers[stranger]}, ward-9"
     )
-    assert contextvars.copy_context().run(line) == f"run 9774918726557204819 {said}"
+    # Whoever was not recognised has no name: a server can announce any public key.
+    assert contextvars.copy_context().run(line, 0) == (
+        f"{place}: nodes {numbers[peer]}, {numbers[stranger]}, {numbers[later]}"
+    )
 
 
 _OWN_APP = """

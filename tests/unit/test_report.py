@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from support.drafts import draft_of
 
+from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.provenance import Provenance
 from flwr_dpkmeans.privacy.release import GaussianRelease
@@ -152,6 +153,13 @@ def test_slack_is_the_part_of_epsilon_that_discrete_noise_costs() -> None:
         == REPORTS["nothing released"].slack
         == 0.0
     )
+
+
+def test_a_report_of_a_later_version_says_so() -> None:
+    """It was a TypeError for the first keyword that nobody knows."""
+    plain = {**REPORTS["lloyd"].to_dict(), "version": 2, "new": 1}
+    with pytest.raises(ConfigurationError, match="of version 2, but 1 is the last"):
+        PrivacyReport.from_dict(plain)
 
 
 def test_from_dict_leaves_its_argument_alone() -> None:

@@ -17,9 +17,9 @@ from flwr_dpkmeans.errors import CohortError
 from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
 from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.node.ledger import MemoryLedger
-from flwr_dpkmeans.node.node_log import log_plan
+from flwr_dpkmeans.node.node_log import log_plan, log_price
+from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.sums.draft import draft_plan, worst_case
 from flwr_dpkmeans.sums.settings import Dropout
@@ -101,6 +101,7 @@ def test_a_plan_that_is_still_to_be_made_is_said_to_cost_what_is_asked_for(
     assert plan.is_final is (n_examples is not None)
     with caplog.at_level(logging.INFO, logger="flwr_dpkmeans"):
         log_plan(plan, bytes(32))
+        log_price(plan)
     # Before the plan is at hand, for whichever plan: what its policy holds against its
     # limits, and the server says.
     assert (

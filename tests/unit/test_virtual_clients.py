@@ -5,9 +5,7 @@ Its number in seeded streams, and its files.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +17,7 @@ from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.client.node_config import node_settings, stream_number
 from flwr_dpkmeans.flower.client.ray_nodes import is_simulation
 from flwr_dpkmeans.flower.client.result_folders import result_folder
-from flwr_dpkmeans.flower.mod import look_for_guard
+from flwr_dpkmeans.flower.mod import warn_without_app_guard
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.sums.plan import FIRST_NODE_ID
@@ -77,9 +75,7 @@ def test_a_server_cannot_keep_a_deployed_node_from_writing_its_result() -> None:
 def test_a_deployed_node_that_uses_ray_itself_is_no_virtual_one(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setitem(
-        sys.modules, "ray", SimpleNamespace(is_initialized=lambda: True)
-    )
+    join_ray(monkeypatch)
     deployed, virtual = (
         context({"output": str(tmp_path), **own}, **{"output-files": "first"})
         for own in ({}, {"partition-id": 0, "num-partitions": 2})
@@ -91,6 +87,16 @@ def test_a_deployed_node_that_uses_ray_itself_is_no_virtual_one(
     assert settings.policy == DEPLOYED
     assert node_settings(virtual).simulated
     assert node_settings(virtual).policy == ClientPolicy()
+
+
+def test_a_deployed_node_with_a_partition_that_joins_a_cluster_is_no_virtual_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Flower's own guides start nodes with one; its rows may be on a Ray cluster."""
+    join_ray(monkeypatch, as_actor=False)
+    deployed = context({"partition-id": 0, "num-partitions": 2})
+    assert not is_simulation(deployed)
+    assert result_folder(deployed) != Path("/out/run-3/client-987")
 
 
 @pytest.mark.parametrize(
@@ -109,7 +115,7 @@ def test_a_node_that_flowers_own_program_runs_is_warned_that_it_has_no_guard(
     is_unguarded: bool,
 ) -> None:
     type_command(monkeypatch, [program, "--insecure"])
-    look_for_guard()
+    warn_without_app_guard()
     assert [record.__dict__["event"] for record in caplog.records] == [
         "unguarded"
     ] * is_unguarded

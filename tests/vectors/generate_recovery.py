@@ -66,6 +66,12 @@ def entropy() -> Callable[[int], bytes]:
     return draw
 
 
+def masters_first(node: int, draw: Callable[[int], bytes]) -> Callable[[int], bytes]:
+    """The same, but that a client's first draw gives its two masters."""
+    masters = [fixed_key("self", node) + fixed_key("private", node)]
+    return lambda n_bytes: masters.pop() if masters else draw(n_bytes)
+
+
 def hexadecimal(parts: Any) -> dict[str, str]:
     """A mapping of node id to bytes as JSON holds it."""
     return {str(node): part.hex() for node, part in sorted(parts.items())}
@@ -76,7 +82,6 @@ def build() -> dict[str, Any]:
     slots = Slots(*SLOTS)
     states = {}
     for node in NODE_IDS:
-        masters = fixed_key("self", node) + fixed_key("private", node)
         private = fixed_key("run", node)
         states[node] = Recover(
             RUN_ID,
@@ -87,7 +92,6 @@ def build() -> dict[str, Any]:
             True,
             PLAN_DIGEST,
             slots=slots,
-            masters=masters,
         )
     roster = Roster.of(
         0,
@@ -101,10 +105,13 @@ def build() -> dict[str, Any]:
     }
     session = RecoverSession(RUN_ID, roster, slots, **options)
     shared, masked, given = {}, {}, {}
-    with mock.patch.object(keys.os, "urandom", entropy()):
+    draw = entropy()
+    with mock.patch.object(keys.os, "urandom", draw):
         for node in NODE_IDS:
+            keys.os.urandom = masters_first(node, draw)  # type: ignore[attr-defined]
             states[node], shared[node] = states[node].share(ShareRequest(roster))
             session.receive_shares(node, shared[node])
+        keys.os.urandom = draw  # type: ignore[attr-defined]
         session.close_shares()
         session.open_round(SLOTS[0], LENGTH)
         for node in NODE_IDS:

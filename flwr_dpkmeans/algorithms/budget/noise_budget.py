@@ -1,5 +1,6 @@
-"""How a total budget becomes the noise of many releases, whatever their noise, unit and
-sampling.
+"""How a total budget becomes the noise of many releases.
+
+Whatever their noise, unit and sampling.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ blocks.
 def private_sums(
     public: PublicFacts, rounds: Sequence[PlannedSum]
 ) -> tuple[PrivateSum, ...]:
-    """A run's rounds with the noise that `allocate` finds for them, of the family that
-    its options name, if any.
+    """A run's rounds with the noise that `allocate` finds for them.
+
+    Of the family that its options name, if any.
 
     Their statistics take points, and labels, by slices.
     """
@@ -43,8 +45,9 @@ def allocate(
     rounds: Sequence[Sequence[ReleasePart]],
     kind: NoiseFamily = NoiseFamily.GAUSSIAN,
 ) -> tuple[tuple[Block, ...], ...]:
-    """Find the least noise with which all rounds, each some arrays that are released
-    together, cost the run's epsilon.
+    """Find the least noise with which all rounds cost the run's epsilon.
+
+    Each round is some arrays that are released together.
 
     Under joint Gaussian accounting release i gets the multiplier sigma / sqrt(w_i), its
     squared-GDP weight w_i being s_i^2; with the paper's mixture each release is (s_i E,
@@ -102,8 +105,9 @@ def divided(
     share: float,
     entire: float,
 ) -> tuple[Block, ...]:
-    """One round's Gaussian blocks, with a share of the budget, all of which would take
-    the multiplier `entire`.
+    """One round's Gaussian blocks, with a share of the budget.
+
+    All of which would take the multiplier `entire`.
     """
     total = sum(part.share for part in parts)
     blocks = []

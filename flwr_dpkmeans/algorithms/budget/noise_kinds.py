@@ -9,8 +9,9 @@ from flwr_dpkmeans.privacy.release import Sensitivity
 
 
 class NoiseFamily(Enum):
-    """Noise of FedDP-KMeans: one Gaussian accounting for everything, or the paper's
-    Gaussian and Laplace mixture.
+    """Noise of FedDP-KMeans.
+
+    One Gaussian accounting for everything, or the paper's Gaussian and Laplace mixture.
     """
 
     GAUSSIAN = "gaussian"
@@ -28,8 +29,9 @@ class NoiseSchedule(Enum):
     GEOMETRIC = "geometric"
 
     def parts(self, n_rounds: int) -> list[float]:
-        """Each round's part of the budget (of its square under joint Gaussian
-        accounting), 1 on average.
+        """Each round's part of the budget, 1 on average.
+
+        Of its square under joint Gaussian accounting.
         """
         sizes = {
             NoiseSchedule.EQUAL: [1.0] * n_rounds,

@@ -14,8 +14,9 @@ def shared(
     total: float,
     kind: NoiseFamily,
 ) -> tuple[float, ...]:
-    """Scale shares so that their squares (joint Gaussian accounting) or they themselves
-    add up to `total`.
+    """Scale shares so that they add up to `total`.
+
+    Or their squares, under joint Gaussian accounting.
     """
     factor = (
         total / sum(shares)
@@ -26,8 +27,9 @@ def shared(
 
 
 def root_at_least(square: int) -> float:
-    """The square root, rounded up: a corner of the box must not exceed the bound even
-    in the last digit.
+    """The square root, rounded up.
+
+    A corner of the box must not exceed the bound even in the last digit.
     """
     root = math.sqrt(square)
     return root if Fraction(root) ** 2 >= square else math.nextafter(root, math.inf)

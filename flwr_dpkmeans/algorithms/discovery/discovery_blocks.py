@@ -75,8 +75,9 @@ def histogram_block(
     shape: tuple[int, int],
     multiplier: float,
 ) -> Block:
-    """Histograms of all columns together: one row, or one client's vote, adds a norm of
-    sqrt(n_features) at most.
+    """Histograms of all columns together.
+
+    One row, or one client's vote, adds a norm of sqrt(n_features) at most.
     """
     # A one in one bin of each of d columns has norm sqrt(d), which is rounded up (S17).
     bound, entry = math.nextafter(math.sqrt(shape[0]), math.inf), 1.0

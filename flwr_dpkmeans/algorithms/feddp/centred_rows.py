@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms.feddp.moved_parts import moved_rows
-from flwr_dpkmeans.algorithms.feddp.parting import MOVED, admits_moved
+from flwr_dpkmeans.algorithms.feddp.appendix.moved_parts import moved_rows
+from flwr_dpkmeans.algorithms.feddp.appendix.parting import MOVED, admits_moved
 from flwr_dpkmeans.kernels.clipping import clip_rows
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerFacts
-from flwr_dpkmeans.sums.round import Array, State, StatisticOfMany
+from flwr_dpkmeans.sums.round import Array, State
 
 
 def centred(
@@ -20,8 +20,9 @@ def centred(
     radius: float,
     state: State,
 ) -> Array:
-    """Rows relative to the public centre, where Lemma 17 has them, clipped to the ball
-    of a radius; on the grid.
+    """Rows relative to the public centre.
+
+    Where Lemma 17 has them, clipped to the ball of a radius; on the grid.
     """
     return clip_rows(moved_rows(points - np.asarray(facts.centre), state), radius)
 
@@ -42,19 +43,6 @@ def with_parts(
         )
 
     return (*reads, *MOVED), both
-
-
-def without_parts(
-    public: PublicFacts,
-    of_many: StatisticOfMany,
-) -> StatisticOfMany | None:
-    """A round's statistic of many clients, where none of Lemma 17 is to be found.
-
-    It moves rows off the grid, where the last digits of sums depend on their order.
-    """
-    if getattr(public.options, "reduce_diameter", False):
-        return None
-    return of_many
 
 
 def clipped_statistic(

@@ -58,6 +58,7 @@ class FedDPChooseKTask(OnServerPoints):
     options: ChooseKOptions = ChooseKOptions()
 
     def build(self, public: PublicFacts) -> Algorithm:
+        """Project, then weigh the server points: k follows from their cost curve."""
         facts = self.facts(public)
         if not self.choose_n_clusters:
             raise PlanError(

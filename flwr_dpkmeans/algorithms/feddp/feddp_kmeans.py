@@ -11,16 +11,17 @@ from flwr_dpkmeans.algorithms.budget.round_options import (
     noise_schedule_option,
     tolerance_option,
 )
-from flwr_dpkmeans.algorithms.feddp.choose_k import ChooseKOptions
-from flwr_dpkmeans.algorithms.feddp.on_server_points import OnServerPoints
-from flwr_dpkmeans.algorithms.feddp.outer_product import outer_product_round
-from flwr_dpkmeans.algorithms.feddp.parting import parting_round
-from flwr_dpkmeans.algorithms.feddp.projected_centers import centers_round, lloyd_rounds
-from flwr_dpkmeans.algorithms.feddp.separation import (
+from flwr_dpkmeans.algorithms.feddp.appendix.parting import parting_round
+from flwr_dpkmeans.algorithms.feddp.appendix.separation import (
     QUARTER,
     require_known,
     separation_cautions,
 )
+from flwr_dpkmeans.algorithms.feddp.appendix.simplification import simplify_rounds
+from flwr_dpkmeans.algorithms.feddp.choose_k import ChooseKOptions
+from flwr_dpkmeans.algorithms.feddp.on_server_points import OnServerPoints
+from flwr_dpkmeans.algorithms.feddp.outer_product import outer_product_round
+from flwr_dpkmeans.algorithms.feddp.projected_centers import centers_round, lloyd_rounds
 from flwr_dpkmeans.algorithms.feddp.server_weights import weights_round
 from flwr_dpkmeans.algorithms.feddp.shares import (
     budget_shares,
@@ -28,7 +29,6 @@ from flwr_dpkmeans.algorithms.feddp.shares import (
     counts_bound_option,
     sums_bound_option,
 )
-from flwr_dpkmeans.algorithms.feddp.simplification import simplify_rounds
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.sums.option_rules import flag, real, whole
 from flwr_dpkmeans.sums.plan import Plan
@@ -126,6 +126,7 @@ class FedDPKMeansTask(OnServerPoints):
     options: FedDPKMeansOptions = FedDPKMeansOptions()
 
     def build(self, public: PublicFacts) -> Algorithm:
+        """Three steps, then Lloyd rounds, with the appendix's steps before them."""
         facts, rounds = self.facts(public), self.options.max_iter
         n_lloyd = DEFAULT_LLOYD_ROUNDS if rounds is None else rounds
         lloyd_total = self.options.lloyd_share if n_lloyd else 0.0
@@ -167,13 +168,16 @@ class FedDPKMeansTask(OnServerPoints):
         )
 
     def cautions(self, plan: Plan) -> tuple[str, ...]:
+        """Say besides what public numbers say against the appendix's steps."""
         return *super().cautions(plan), *separation_cautions(plan)
 
     def check(self, settings: Settings) -> None:
+        """Refuse steps of the appendix without the public numbers that they need."""
         super().check(settings)
         require_known(self.options, settings)
 
     def server_points_words(self, plan: Plan) -> str:
+        """Say that points are sent where clients need them, else that they stay."""
         if self.options.reduce_diameter:
             return (
                 "are sent to every client, which takes its rows to the nearest of them"

@@ -7,20 +7,20 @@ from collections.abc import Sequence
 
 from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum
 from flwr_dpkmeans.algorithms.budget.noise_kinds import ReleasePart
+from flwr_dpkmeans.algorithms.feddp.appendix.parting import MOVED
 from flwr_dpkmeans.algorithms.feddp.centred_rows import (
     centred,
     clipped_statistic,
     with_parts,
-    without_parts,
 )
-from flwr_dpkmeans.algorithms.feddp.parting import MOVED
+from flwr_dpkmeans.algorithms.feddp.one_and_many import unless_moved
 from flwr_dpkmeans.algorithms.feddp.projection_state import MEAN_BEYOND, PROJECTION
 from flwr_dpkmeans.algorithms.states.cluster_states import (
     PROJECTED_POINTS,
     SEED,
     SERVER_POINTS,
 )
-from flwr_dpkmeans.kernels import many_clients, outer_products
+from flwr_dpkmeans.kernels import outer_products
 from flwr_dpkmeans.kernels.clipping import clip_rows
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kernels.triangles import (
@@ -28,11 +28,12 @@ from flwr_dpkmeans.kernels.triangles import (
     symmetric_from_triangle,
     triangle_of,
 )
-from flwr_dpkmeans.kernels.vector_clipping import clip_vector
+from flwr_dpkmeans.kernels.vector_clipping import clip_each
 from flwr_dpkmeans.kmeans import projected
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
+from flwr_dpkmeans.sums.of_many import OfMany, Sizes
 from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerFacts
-from flwr_dpkmeans.sums.round import Array, PrivateSum, Sizes, State
+from flwr_dpkmeans.sums.round import Array, PrivateSum, State
 
 _ROUNDING = 1.05 * 2.0**-16
 """Grid step, with room for the last digits of the sums before they are rounded (2^-6 of
@@ -45,8 +46,9 @@ def outer_product_round(
     facts: ServerFacts,
     share: float,
 ) -> PlannedSum:
-    """Step 1: the projection onto the leading eigenvectors of the clients' outer
-    product (Algorithm 1, lines 2-7).
+    """Step 1: the projection that the clients' outer product gives.
+
+    Onto its leading eigenvectors (Algorithm 1, lines 2-7).
 
     Clients round their sums to the grid, which adds to the sensitivity at record level;
     at client level the whole triangle is clipped and rounded toward zero: nothing is
@@ -80,40 +82,35 @@ def outer_product_round(
             because,
         )
 
-    def summed(points: Array, state: State) -> Sequence[Array]:
-        return [
-            outer_products.outer_product_sums(
-                points,
-                lambda rows: centred(
-                    rows,
-                    facts,
-                    radius,
-                    state,
-                ),
-            )
-        ]
-
-    def statistic(points: Array, state: State) -> Sequence[Array]:
-        triangle = triangle_of(*summed(points, state))
-        return [
-            (
-                clip_vector(triangle, facts.outer_product_bound)
-                if per_client
-                else round_to_grid(triangle)
-            )
-        ]
-
-    def of_many(rows: Array, sizes: Sizes, state: State) -> Sequence[Array]:
-        in_ball = centred(
-            rows,
+    def in_ball(points: Array, state: State) -> Array:
+        return centred(
+            points,
             facts,
             radius,
             state,
         )
-        triangles = many_clients.outer_products_of_each(in_ball, sizes)
+
+    def from_triangles(triangles: Array) -> Array:
+        """What clients send of the triangles (n_clients, size) of their sums."""
         if per_client:
-            return [many_clients.clip_each(triangles, facts.outer_product_bound)]
-        return [round_to_grid(triangles)]
+            return clip_each(triangles, facts.outer_product_bound)
+        return round_to_grid(triangles)
+
+    def summed(points: Array, state: State) -> Sequence[Array]:
+        return [
+            outer_products.outer_product_sums(
+                points,
+                lambda rows: in_ball(rows, state),
+            )
+        ]
+
+    def of_one(points: Array, state: State) -> Sequence[Array]:
+        triangle = triangle_of(*summed(points, state))
+        return list(from_triangles(triangle[None]))
+
+    def of_each(rows: Array, sizes: Sizes, state: State) -> Sequence[Array]:
+        triangles = outer_products.outer_products_of_each(in_ball(rows, state), sizes)
+        return [from_triangles(triangles)]
 
     def advance(state: State, released: ReleasedSum) -> State:
         noise = public.released_std(released.blocks[0])
@@ -156,18 +153,18 @@ def outer_product_round(
     return parts, PrivateSum(
         "outer-product",
         (),
-        statistic,
+        unless_moved(public, OfMany(of_one, of_each)),
         advance,
         radius,
         reads,
         admits,
         unrounded=exact,
-        many=without_parts(public, of_many),
     )
 
 
 def outer_product_rounding(size: int) -> float:
-    """What rounding a client's sum of `size` entries to the grid adds to the
-    sensitivity at record level.
+    """What rounding a client's sum to the grid adds to the sensitivity.
+
+    At record level, of a sum of `size` entries.
     """
     return math.sqrt(size) * _ROUNDING

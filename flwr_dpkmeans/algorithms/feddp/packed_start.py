@@ -44,6 +44,7 @@ class SpherePackingTask(PublicStartTask):
         seed: int,
         points: Array,
     ) -> Array:
+        """Pack spheres into the box; no point is looked at."""
         return sphere_packing(
             self.n_clusters,
             public.n_features,

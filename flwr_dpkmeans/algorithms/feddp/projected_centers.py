@@ -6,8 +6,8 @@ import numpy as np
 
 from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum
 from flwr_dpkmeans.algorithms.budget.noise_shares import shared
-from flwr_dpkmeans.algorithms.feddp.centred_rows import with_parts, without_parts
-from flwr_dpkmeans.algorithms.feddp.moved_parts import moved_centroids
+from flwr_dpkmeans.algorithms.feddp.appendix.moved_parts import moved_centroids
+from flwr_dpkmeans.algorithms.feddp.centred_rows import with_parts
 from flwr_dpkmeans.algorithms.feddp.projected_statistics import (
     new_centroids,
     projected_cluster_sums,
@@ -33,8 +33,9 @@ def centers_round(
     sums_share: float,
     counts_share: float,
 ) -> PlannedSum:
-    """Step 3: the rows nearest to each projected centre give the first centroids
-    (Algorithm 1, lines 18-24).
+    """Step 3: the rows nearest to each projected centre give the first centroids.
+
+    Algorithm 1, lines 18-24.
     """
     margin = public.options.margin
 
@@ -70,7 +71,7 @@ def centers_round(
             public.config.n_clusters,
         )
 
-    parts, statistic, of_many = projected_cluster_sums(
+    parts, statistic = projected_cluster_sums(
         public,
         facts,
         (sums_share, counts_share),
@@ -90,7 +91,6 @@ def centers_round(
         advance,
         facts.data_radius,
         *reads_and_admits,
-        many=without_parts(public, of_many),
     )
 
 
@@ -138,7 +138,7 @@ def lloyd_rounds(
             part * total / n_rounds,
             public.options.noise_kind,
         )
-        parts, statistic, of_many = projected_cluster_sums(
+        parts, statistic = projected_cluster_sums(
             public,
             facts,
             shares,
@@ -157,7 +157,6 @@ def lloyd_rounds(
             advance,
             facts.data_radius,
             *reads_and_admits,
-            many=without_parts(public, of_many),
         )
 
     return [

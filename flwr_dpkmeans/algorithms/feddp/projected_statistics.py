@@ -9,12 +9,12 @@ import numpy as np
 from flwr_dpkmeans.algorithms import kmeans_task
 from flwr_dpkmeans.algorithms.budget.count_norms import count_norm, count_order
 from flwr_dpkmeans.algorithms.budget.noise_kinds import ReleasePart
+from flwr_dpkmeans.algorithms.feddp.appendix.moved_parts import moved_back
 from flwr_dpkmeans.algorithms.feddp.centred_rows import centred, clipped_statistic
-from flwr_dpkmeans.algorithms.feddp.moved_parts import moved_back
+from flwr_dpkmeans.algorithms.feddp.one_and_many import of_one_and_many
 from flwr_dpkmeans.algorithms.feddp.projection_state import MEAN_BEYOND
 from flwr_dpkmeans.algorithms.lloyd_family.count_sensitivities import counts_sensitivity
-from flwr_dpkmeans.kernels import many_clients, projected_sums
-from flwr_dpkmeans.kernels.block_sums import in_blocks
+from flwr_dpkmeans.kernels import projected_sums
 from flwr_dpkmeans.kernels.clipping import clip_rows
 from flwr_dpkmeans.kernels.grid import LabelArray, round_to_grid
 from flwr_dpkmeans.kernels.projected_sums import clipped_together, sums_and_counts
@@ -24,14 +24,9 @@ from flwr_dpkmeans.kmeans.centre_errors.moved_labels import moved_labels
 from flwr_dpkmeans.kmeans.centre_errors.noisy_means import quotient_deviations
 from flwr_dpkmeans.kmeans.folding import truncate
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
+from flwr_dpkmeans.sums.of_many import Sizes
 from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerFacts
-from flwr_dpkmeans.sums.round import (
-    Array,
-    RoundStatistic,
-    Sizes,
-    State,
-    StatisticOfMany,
-)
+from flwr_dpkmeans.sums.round import Array, RoundStatistic, State
 
 
 def projected_cluster_sums(
@@ -41,9 +36,10 @@ def projected_cluster_sums(
     labels_of: Callable[[Array, State], LabelArray],
     *,
     as_means: bool = False,
-) -> tuple[list[ReleasePart], RoundStatistic, StatisticOfMany]:
-    """Sums and counts by label, of a client clipped or, in step 3, turned into means
-    and indicators: what, and how of one client and of many.
+) -> tuple[list[ReleasePart], RoundStatistic]:
+    """Sums and counts by label, of a client clipped: what and how, of one and of many.
+
+    In step 3 they are turned into means and indicators instead.
     """
     k, d = public.config.n_clusters, public.n_features
     norm, order = (
@@ -51,17 +47,7 @@ def projected_cluster_sums(
         count_order(public.config),
     )
 
-    @in_blocks
-    def sums_of(points: Array, state: State) -> Sequence[Array]:
-        rows = centred(
-            points,
-            facts,
-            facts.data_radius,
-            state,
-        )
-        return sums_and_counts(rows, labels_of(rows, state), k)
-
-    def sums_of_each(rows: Array, sizes: Sizes, state: State) -> tuple[Array, Array]:
+    def sums_of_each(rows: Array, sizes: Sizes, state: State) -> Sequence[Array]:
         in_ball = centred(
             rows,
             facts,
@@ -69,7 +55,12 @@ def projected_cluster_sums(
             state,
         )
         labels = labels_of(in_ball, state)
-        return many_clients.sums_and_counts_of_each(in_ball, labels, k, sizes)
+        return sums_and_counts(
+            in_ball,
+            labels,
+            k,
+            sizes,
+        )
 
     if public.settings.unit is PrivacyUnit.RECORD:
         # The centre is public, so the row's distance from it is all that one row adds.
@@ -100,8 +91,7 @@ def projected_cluster_sums(
                     1.0,
                 ),
             ],
-            sums_of,
-            sums_of_each,
+            of_one_and_many(public, sums_of_each, list),
         )
     names, what = (
         ("clipped_sums", "counts"),
@@ -115,28 +105,11 @@ def projected_cluster_sums(
         )
         bounds = facts.means_bound, facts.indicators_bound
 
-    def clipped_of(points: Array, state: State) -> Sequence[Array]:
-        vectors, numbers = sums_of(points, state)
+    def clipped_each(sums: Sequence[Array]) -> Sequence[Array]:
+        vectors, numbers = sums
         if as_means:
             vectors, numbers = projected_sums.means_and_indicators(vectors, numbers)
         return clipped_together(
-            vectors,
-            numbers,
-            *bounds,
-            order=order,
-        )
-
-    def clipped_of_each(
-        rows: Array,
-        sizes: Sizes,
-        state: State,
-    ) -> Sequence[Array]:
-        vectors, numbers = sums_of_each(rows, sizes, state)
-        if as_means:
-            vectors, numbers = many_clients.means_and_indicators_of_each(
-                vectors, numbers
-            )
-        return many_clients.clip_each_together(
             vectors,
             numbers,
             *bounds,
@@ -175,8 +148,7 @@ def projected_cluster_sums(
                 entry,
             ),
         ],
-        clipped_of,
-        clipped_of_each,
+        of_one_and_many(public, sums_of_each, clipped_each),
     )
 
 

@@ -19,8 +19,9 @@ def with_mean_beyond(
     points: Array | None,
     facts: ServerFacts,
 ) -> State:
-    """Add what the server's points, relative to their centre, have beyond the data
-    radius on average: rows are expected to have as much.
+    """Add what the server's points have beyond the data radius on average.
+
+    They are relative to their centre; rows are expected to have as much.
     """
     if points is None or not len(points):
         return state
@@ -34,8 +35,9 @@ def has_exact_projection(
     public: PublicFacts,
     most_rows: int,
 ) -> bool:
-    """Whether a server's projection and its projected points or centres have the plan's
-    shapes and are exact.
+    """Whether a server's projection has the plan's shape and is exact.
+
+    And its projected points or centres, too.
     """
     projection, table = state.arrays[PROJECTION], state.arrays[name]
     d, k = public.n_features, public.config.n_clusters

@@ -54,8 +54,9 @@ class ServerKMeansPlusPlusOptions(ClippedOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class PublicStartTask(OnServerPoints):
-    """A start that costs no privacy, then T Lloyd rounds on clipped sums (paper,
-    section 5).
+    """A start that costs no privacy, then T Lloyd rounds on clipped sums.
+
+    Section 5 of the paper.
     """
 
     options: ServerKMeansPlusPlusOptions = ServerKMeansPlusPlusOptions()
@@ -67,8 +68,9 @@ class PublicStartTask(OnServerPoints):
         seed: int,
         points: Array,
     ) -> Array:
-        """First centroids, (n_clusters, n_features), from public randomness and the
-        server's points, if it has any.
+        """First centroids, (n_clusters, n_features).
+
+        From public randomness and the server's points, if it has any.
         """
 
     def build(self, public: PublicFacts) -> Algorithm:
@@ -102,6 +104,7 @@ class PublicStartTask(OnServerPoints):
         return Algorithm(self.name, private_sums(public, planned), initial_state)
 
     def server_points_words(self, plan: Plan) -> str:
+        """Say that points stay on the server, and what of them does not."""
         return (
             "stay on the server, except for their mean, the clip bounds, how far they"
             " are beyond these on average, which errors of the centres show, and the"
@@ -122,6 +125,7 @@ class ServerKMeansPlusPlusTask(PublicStartTask):
         seed: int,
         points: Array,
     ) -> Array:
+        """Choose server points by k-means++."""
         weights, generator = np.ones(len(points)), np.random.default_rng(seed)
         return points[
             plus_plus(

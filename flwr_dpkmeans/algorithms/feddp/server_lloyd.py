@@ -42,6 +42,7 @@ class ServerLloydTask(PublicStartTask):
         seed: int,
         points: Array,
     ) -> Array:
+        """Cluster the server points by k-means."""
         return weighted_kmeans(
             points,
             np.ones(len(points)),

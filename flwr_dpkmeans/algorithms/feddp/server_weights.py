@@ -9,13 +9,13 @@ import numpy as np
 from flwr_dpkmeans.algorithms.budget.count_norms import count_norm, count_order
 from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum
 from flwr_dpkmeans.algorithms.budget.noise_kinds import ReleasePart
+from flwr_dpkmeans.algorithms.feddp.appendix.moved_parts import moved_back
 from flwr_dpkmeans.algorithms.feddp.centred_rows import (
     centred,
     clipped_statistic,
     with_parts,
-    without_parts,
 )
-from flwr_dpkmeans.algorithms.feddp.moved_parts import moved_back
+from flwr_dpkmeans.algorithms.feddp.one_and_many import of_one_and_many
 from flwr_dpkmeans.algorithms.feddp.projection_state import (
     PROJECTION,
     has_exact_projection,
@@ -26,18 +26,18 @@ from flwr_dpkmeans.algorithms.states.cluster_states import (
     PROJECTED_POINTS,
     seed_of,
 )
-from flwr_dpkmeans.kernels import many_clients
-from flwr_dpkmeans.kernels.block_sums import in_blocks
 from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.kernels.label_sums import counts_of_each
 from flwr_dpkmeans.kernels.projected_labels import nearest_projected
-from flwr_dpkmeans.kernels.vector_clipping import clip_vector
+from flwr_dpkmeans.kernels.vector_clipping import clip_each
 from flwr_dpkmeans.kmeans.folding import truncate
 from flwr_dpkmeans.kmeans.public_points.elbow import cost_curve, elbow
 from flwr_dpkmeans.kmeans.public_points.weighted_lloyd import weighted_kmeans
 from flwr_dpkmeans.privacy.release import PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.of_many import Sizes
 from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerFacts
-from flwr_dpkmeans.sums.round import Array, PrivateSum, Sizes, State
+from flwr_dpkmeans.sums.round import Array, PrivateSum, State
 
 # share of the server points that keep their weights, if positive, however large the
 # noise is
@@ -49,8 +49,9 @@ def weights_round(
     facts: ServerFacts,
     share: float,
 ) -> PlannedSum:
-    """Step 2: how many rows each projected server point stands for, and their k-means
-    (Algorithm 1, lines 8-17).
+    """Step 2: how many rows each projected server point stands for.
+
+    And their k-means (Algorithm 1, lines 8-17).
     """
     config = public.config
     norm, order = count_norm(config), count_order(config)
@@ -76,28 +77,11 @@ def weights_round(
             nonnegative=True,
         )
 
-    @in_blocks
-    def counted(points: Array, state: State) -> Sequence[Array]:
-        rows = centred(
-            points,
-            facts,
-            facts.data_radius,
-            state,
-        )
-        labels = nearest_projected(rows, state[PROJECTION], state[PROJECTED_POINTS])
-        return [np.bincount(labels, minlength=facts.n_points).astype(np.float64)]
-
-    def statistic(points: Array, state: State) -> Sequence[Array]:
-        (histogram,) = counted(points, state)
-        return [
-            (
-                clip_vector(histogram, facts.weights_bound, order=order)
-                if per_client
-                else histogram
-            )
-        ]
-
-    def of_many(rows: Array, sizes: Sizes, state: State) -> Sequence[Array]:
+    def histograms_of(
+        rows: Array,
+        sizes: Sizes,
+        state: State,
+    ) -> Sequence[Array]:
         in_ball = centred(
             rows,
             facts,
@@ -109,14 +93,15 @@ def weights_round(
             state[PROJECTION],
             state[PROJECTED_POINTS],
         )
-        histograms = many_clients.counts_of_each(labels, facts.n_points, sizes)
-        if per_client:
-            histograms = many_clients.clip_each(
-                histograms,
-                facts.weights_bound,
-                order=order,
-            )
-        return [histograms]
+        return [counts_of_each(labels, facts.n_points, sizes)]
+
+    def from_histograms(histograms: Sequence[Array]) -> Sequence[Array]:
+        if not per_client:
+            return histograms
+        (of_each,) = histograms
+        return [clip_each(of_each, facts.weights_bound, order=order)]
+
+    statistic = of_one_and_many(public, histograms_of, from_histograms)
 
     def advance(state: State, released: ReleasedSum) -> State:
         least = public.options.weight_threshold * public.released_std(
@@ -173,7 +158,6 @@ def weights_round(
         advance,
         facts.data_radius,
         *reads_and_admits,
-        many=without_parts(public, of_many),
     )
 
 

@@ -107,6 +107,7 @@ class LloydTask(OnAbsoluteSums):
     options: LloydOptions = LloydOptions()
 
     def build(self, public: PublicFacts) -> Algorithm:
+        """A sphere packing, then as many iterations as were asked for."""
         return self.iterating(
             public,
             self.iterations(MAX_ITERATIONS),

@@ -70,8 +70,9 @@ class FastLloydTask(Packed):
     options: FastLloydOptions = FastLloydOptions()
 
     def build(self, public: PublicFacts) -> Algorithm:
-        """T iterations (equation 21, clipped to [2, 7]) with the smallest sigma that
-        costs epsilon (equation 7).
+        """T iterations with the smallest sigma that costs epsilon (equation 7).
+
+        T is that of equation 21, clipped to [2, 7].
         """
         k, d = self.n_clusters, public.n_features
         eta = cluster_radius(self.options.alpha, k, d)
@@ -118,8 +119,9 @@ class FastLloydTask(Packed):
         radius: float,
         n_features: int,
     ) -> Sensitivity:
-        """Rows beyond the radius are left out, so that no row adds more however the
-        centroids lie.
+        """Rows beyond the radius are left out.
+
+        So that no row adds more however the centroids lie.
         """
         within = (
             "S1: one row lies in one cluster, within the radius of its centroid"
@@ -140,8 +142,10 @@ class FastLloydTask(Packed):
         multipliers: tuple[float, float],
         n_iterations: int,
     ) -> PrivateSum:
-        """One iteration: noise std sigma_R * radius * sqrt(T) on sums, sigma_C *
-        sqrt(T) on counts (equations 8, 9).
+        """One iteration, with the noise of equations 8 and 9.
+
+        Its deviation is sigma_R * radius * sqrt(T) on sums, sigma_C * sqrt(T) on
+        counts.
         """
         sums_multiplier, counts_multiplier = (
             multiplier * math.sqrt(n_iterations) for multiplier in multipliers
@@ -171,8 +175,9 @@ class FastLloydTask(Packed):
             sums: Array,
             counts: Array,
         ) -> Array:
-            """Step by R~/C~, clip the step to the radius, fold into the box (section
-            5.3.5).
+            """Step by R~/C~, clip the step to the radius, fold into the box.
+
+            Section 5.3.5.
             """
             clip, post_processing = (
                 self.options.radius_clipping,

@@ -13,8 +13,9 @@ def cluster_radius(
     n_clusters: int,
     n_features: int,
 ) -> float:
-    """Radius eta = alpha * beta / (2 k^(1/d)) with beta = 2 B sqrt(d) (equations
-    22-25).
+    """Radius eta = alpha * beta / (2 k^(1/d)).
+
+    With beta = 2 B sqrt(d) (equations 22-25).
     """
     diagonal = 2.0 * BOX_BOUND * math.sqrt(n_features)
     # Twelve digits, so that a pow that differs in its last digit does not make two
@@ -23,8 +24,9 @@ def cluster_radius(
 
 
 def split_multiplier(noise_multiplier: float, n_features: int) -> tuple[float, float]:
-    """Split sigma into (sigma_R, sigma_C) with 1/sigma_R^2 + 1/sigma_C^2 = 1/sigma^2
-    (equation 7).
+    """Split sigma into (sigma_R, sigma_C).
+
+    1/sigma_R^2 + 1/sigma_C^2 = 1/sigma^2 (equation 7).
     """
     root = math.sqrt(4.0 * n_features)
     counts = noise_multiplier * math.sqrt(1.0 + root)

@@ -19,8 +19,9 @@ class GLloydOptions(PackedOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class GLloydTask(OnAbsoluteSums):
-    """DP-Lloyd, Gaussian noise: sums with L2 sensitivity sqrt(d), counts with 1
-    (FastLloyd paper, appendix B.1).
+    """DP-Lloyd, Gaussian noise.
+
+    Sums with L2 sensitivity sqrt(d), counts with 1 (FastLloyd paper, appendix B.1).
     """
 
     name = "glloyd"
@@ -28,6 +29,7 @@ class GLloydTask(OnAbsoluteSums):
     options: GLloydOptions = GLloydOptions()
 
     def build(self, public: PublicFacts) -> Algorithm:
+        """A sphere packing, then iterations whose number follows from the noise."""
         k, d = self.n_clusters, public.n_features
 
         def estimate(sigma: float) -> float:
@@ -48,8 +50,9 @@ class GLloydTask(OnAbsoluteSums):
 
 
 def glloyd_split(noise_multiplier: float, n_features: int) -> tuple[float, float]:
-    """Split sigma into (sigma_S, sigma_C) (FastLloyd paper, equation 31, solved with
-    equation 30).
+    """Split sigma into (sigma_S, sigma_C).
+
+    FastLloyd paper, equation 31, solved with equation 30.
     """
     root = math.sqrt(2.0 * RHO + math.sqrt(n_features))
     return (

@@ -71,15 +71,17 @@ class PackedOptions(Options):
 
 
 class Packed(KMeansTask):
-    """A start from a sphere packing, then iterations whose number follows from the
-    noise.
+    """A start from a sphere packing, then iterations.
+
+    Their number follows from the noise.
     """
 
     options: PackedOptions
 
     def iterations(self, estimate: float) -> int:
-        """Floor the paper's estimate and clip it to [2, 7], unless ``max_iter``
-        overrides it.
+        """Floor the paper's estimate and clip it to [2, 7].
+
+        Unless ``max_iter`` overrides it.
         """
         if self.max_rounds is not None:
             return self.max_rounds
@@ -94,8 +96,9 @@ class Packed(KMeansTask):
         split: _Split,
         bound: float,
     ) -> tuple[float, int]:
-        """The least multiplier sigma of all iterations' Gaussian noise together, and
-        their number T.
+        """The least multiplier sigma of all iterations' Gaussian noise together.
+
+        And their number T.
 
         `estimate` says T for a sigma, `split` the multipliers of sums and counts; sums
         have a sensitivity of `bound`.
@@ -122,8 +125,9 @@ class Packed(KMeansTask):
         return sigma, self.iterations(estimate(sigma))
 
     def packed_state(self, public: PublicFacts) -> InitialState:
-        """Start from a sphere packing: data-independent, from a seed that everybody
-        knows.
+        """Start from a sphere packing.
+
+        Data-independent, from a seed that everybody knows.
         """
         k, d = self.n_clusters, public.n_features
         require_packable(k, d)
@@ -151,8 +155,10 @@ class Packed(KMeansTask):
         update: Callable[[Array, Array, Array], Array],
         radius: float | None = None,
     ) -> PrivateSum:
-        """One iteration: `statistic` gives sums and counts, ``update(centroids, sums,
-        counts)`` the next centroids.
+        """One iteration: a statistic, and the update that follows.
+
+        `statistic` gives sums and counts, ``update(centroids, sums, counts)`` the next
+        centroids.
         """
         counted = counts_sensitivity(sums.sensitivity.norm)
         counts = Block(
@@ -194,7 +200,8 @@ class Packed(KMeansTask):
         noise: Sequence[float],
         radius: float | None,
     ) -> Array:
-        """How far the new centres may be from the means of the rows that they label,
+        """How far new centres may be from the means of the rows that they label.
+
         (k, d), on the grid.
 
         `noise` is that of sums and counts. Sums of the residuals within a radius are
@@ -219,8 +226,9 @@ class Packed(KMeansTask):
         public: PublicFacts,
         rounds: Sequence[PrivateSum],
     ) -> Algorithm:
-        """The rounds, which were planned with equal noise, with each its part of the
-        budget.
+        """The rounds, which were planned with equal noise.
+
+        With each its part of the budget.
         """
         parts = self.options.noise_schedule.parts(len(rounds))
         power = 1.0 if self.noise is NoiseShape.LAPLACE else 0.5

@@ -25,8 +25,9 @@ class SuLloydOptions(PackedOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class SuLloydTask(OnAbsoluteSums):
-    """DP-Lloyd, Laplace noise (Su et al.): sums with L1 sensitivity d, counts with 1,
-    epsilon/T per iteration.
+    """DP-Lloyd, Laplace noise (Su et al.).
+
+    Sums with L1 sensitivity d, counts with 1, epsilon/T per iteration.
 
     Other releases (private count, histograms, evaluation) are Gaussian and have a share
     of epsilon of their own; a mixture costs less than the sum of its parts, so that the
@@ -70,8 +71,9 @@ def laplace_epsilon(
     least: float,
     shares: Sequence[float],
 ) -> float:
-    """The largest sum of the iterations' epsilons, of which each array has a share,
-    with which the run costs epsilon.
+    """The largest sum of the iterations' epsilons with which the run costs epsilon.
+
+    Each array has a share of it.
 
     Where N was counted it is the same however many iterations follow: see
     `with_joint_pure_release`.

@@ -231,8 +231,9 @@ def _stated_units(plan: Plan, n_clients: int) -> Measured | None:
 
 
 def _matching(cells: Array) -> tuple[tuple[int, int], ...]:
-    """One class for each cluster and the other way round, with as many rows as
-    possible.
+    """One class for each cluster and the other way round.
+
+    With as many rows as possible.
     """
     from scipy.optimize import linear_sum_assignment
 

@@ -20,8 +20,9 @@ class BalcanOptions(MaxCoverOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class BalcanTask(MaxCoverTask):
-    """Private k-means by noisy trees and local search (Balcan et al. 2017), on all rows
-    in one place.
+    """Private k-means by noisy trees and local search (Balcan et al. 2017).
+
+    On all rows in one place.
     """
 
     name = "balcan"

@@ -19,6 +19,7 @@ class InOnePlaceTask(KMeansTask):
     noise = NoiseShape.NONE
 
     def build(self, public: PublicFacts) -> Algorithm:
+        """Refuse: no sum over clients is enough for it."""
         raise needs_all_rows(self.name)
 
 

@@ -31,8 +31,9 @@ class MaxCoverOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class MaxCoverTask(InOnePlaceTask):
-    """Private k-means by maximum cover (Nguyen, Chaturvedi, Xu 2021), on all rows in
-    one place.
+    """Private k-means by maximum cover (Nguyen, Chaturvedi, Xu 2021).
+
+    On all rows in one place.
     """
 
     name = "max_cover"

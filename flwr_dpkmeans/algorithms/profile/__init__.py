@@ -1,5 +1,6 @@
-"""Federated profiles: one more private sum after the algorithm's last round, of what
-the rows of each cluster are like.
+"""Federated profiles: one more private sum after the algorithm's last round.
+
+Of what the rows of each cluster are like.
 
 Columns need not be clustered: they stand beside the points in a block that no other
 round sees. Record level: every row adds 1, its numbers, their squares less one half,

@@ -43,6 +43,15 @@ class NoisyCells:
         """Whether counts are told from noise."""
         return self.values >= COUNT_DEVIATIONS * self.std
 
+    def over(self, counts: NoisyCells) -> NoisyCells:
+        """Quotients by counts, and the deviations of their noise, to first order."""
+        divisors = counts.at_least_noise
+        quotients = self.values / divisors
+        of_counts = quotients * counts.std
+        of_both = np.hypot(self.std, of_counts)
+        deviations = of_both / divisors
+        return NoisyCells(quotients, deviations)
+
     def columns(self, index: Indices) -> NoisyCells:
         """Some of the columns."""
         return NoisyCells(self.values[:, index], self.std[:, index])
@@ -123,21 +132,24 @@ class ReleasedProfile:
         numbers = np.arange(n)
         present = self.present.columns(numbers)
         cells = present.at_least_noise
-        mean = self.sums.values / cells
-        square = self.squares.values / cells
-        # Deviations of the noise in means, variances and spreads.
-        mean_of_counts = mean * present.std
-        of_sums = np.hypot(self.sums.std, mean_of_counts)
-        of_mean = of_sums / cells
+        of_sums = self.sums.over(present)
+        mean = of_sums.values
+        of_mean = of_sums.std
+        mean_square = mean**2
         # Of a variance at most: had it been 0, so that no luck of the noise makes it
         # look clear.
         square_of_mean = 2.0 * mean * self.sums.std
         of_square = np.hypot(self.squares.std, square_of_mean)
-        square_of_counts = (mean**2 + 0.5) * present.std
-        of_sums = np.hypot(of_square, square_of_counts)
-        of_variance = of_sums / cells
+        largest_square = mean_square + 0.5
+        square_of_counts = largest_square * present.std
+        of_both = np.hypot(of_square, square_of_counts)
+        of_variance = of_both / cells
+        # Squares were summed less one half.
+        square = self.squares.values / cells
+        whole_square = square + 0.5
         # The square of a noisy mean is too large by the variance of its noise.
-        variance = square + 0.5 - mean**2 + of_mean**2
+        too_large = of_mean**2
+        variance = whole_square - mean_square + too_large
         at_least_noise = np.maximum(variance, of_variance)
         spread = np.sqrt(at_least_noise)
         twice_spread = 2.0 * spread
@@ -150,37 +162,42 @@ class ReleasedProfile:
         sized = present.is_clear & self.counts.is_clear
         mean_in_box = np.clip(mean, -1.0, 1.0)
         variance_in_box = np.clip(variance, 0.0, 1.0)
-        mean_in_units = low + half * (1.0 + mean_in_box)
+        above_low = half * (1.0 + mean_in_box)
+        mean_in_units = low + above_low
         spread_in_units = half * np.sqrt(variance_in_box)
         mean_is_clear = COUNT_DEVIATIONS * of_mean < 1.0
         spread_is_clear = variance > COUNT_DEVIATIONS * of_variance
-        means = (mean_in_units, half * of_mean, sized & mean_is_clear)
-        spreads = (spread_in_units, half * of_spread, sized & spread_is_clear)
+        means = (
+            mean_in_units,
+            half * of_mean,
+            sized & mean_is_clear,
+        )
+        spreads = (
+            spread_in_units,
+            half * of_spread,
+            sized & spread_is_clear,
+        )
         return [means, spreads]
 
     def _shares(self) -> Estimates:
         present = self.present.columns(self.layout.column_of_cells)
-        cells = present.at_least_noise
-        share = self.cells.values / cells
-        share_of_counts = share * present.std
-        of_sums = np.hypot(self.cells.std, share_of_counts)
-        deviation = of_sums / cells
-        n_shares = share.shape[1]
+        shares = self.cells.over(present)
+        deviation = shares.std
+        n_shares = deviation.shape[1]
         is_flag = np.arange(n_shares) < self.layout.n_flags
         # Flags were summed less one half.
         taken_off = np.where(is_flag, 0.5, 0.0)
-        share = np.clip(share + taken_off, 0.0, 1.0)
+        whole = shares.values + taken_off
+        share = np.clip(whole, 0.0, 1.0)
         sized = present.is_clear & self.counts.is_clear
         is_clear = share > COUNT_DEVIATIONS * deviation
         return share, deviation, sized & is_clear
 
     def _missing(self) -> Estimates:
         counts = self.counts
-        rows = counts.at_least_noise
-        above_half = self.halves.values / rows
-        of_counts = above_half * counts.std
-        of_sums = np.hypot(self.halves.std, of_counts)
-        deviation = of_sums / rows
-        missing = np.clip(0.5 - above_half, 0.0, 1.0)
+        above_half = self.halves.over(counts)
+        deviation = above_half.std
+        below_half = 0.5 - above_half.values
+        missing = np.clip(below_half, 0.0, 1.0)
         is_clear = missing > COUNT_DEVIATIONS * deviation
         return missing, deviation, counts.is_clear & is_clear

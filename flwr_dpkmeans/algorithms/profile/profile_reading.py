@@ -25,8 +25,9 @@ SHARE = "share"
 
 
 def profile_cautions(plan: Plan, units: float) -> tuple[str, ...]:
-    """Say so where the profile would be mostly noise for a cluster of so many rows, or
-    clients; public numbers only.
+    """Say so where the profile would be mostly noise.
+
+    For a cluster of so many rows, or clients; from public numbers only.
     """
     std = max(
         [
@@ -135,8 +136,9 @@ def read_profile(
 
 
 def _figure_names(schema: Schema) -> list[tuple[Column, str, str]]:
-    """Column, figure and value of all that is estimated, in the order of
-    `ReleasedProfile.estimates`.
+    """Column, figure and value of all that is estimated.
+
+    In the order of `ReleasedProfile.estimates`.
     """
     n = schema.profile_widths[0] if schema.profile else 0
     names = [

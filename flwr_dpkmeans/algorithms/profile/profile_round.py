@@ -34,8 +34,9 @@ from flwr_dpkmeans.sums.round import Array, PrivateSum, State
 
 
 def profile_blocks(config: RunConfig, multiplier: float) -> tuple[Block, ...]:
-    """Arrays of a profile, by their joint noise multiplier, with bounds of one row that
-    hold for a mean over rows too.
+    """Arrays of a profile, by their joint noise multiplier.
+
+    With bounds of one row that hold for a mean over rows too.
 
     Shares are such that each number, flag and category has about the noise that it
     would have alone beside the counts; so has each count of cells, which needs less

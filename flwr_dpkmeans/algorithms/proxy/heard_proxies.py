@@ -64,8 +64,9 @@ def proxies_beyond(
     points: Array,
     times: float = 1.0,
 ) -> NDArray[np.bool_]:
-    """Which points are so many times as far from the centre, along a column, as where
-    proxies lie densely.
+    """Which points lie far beyond the proxies along a column.
+
+    So many times as far from the centre as where proxies lie densely.
     """
     if setting.in_subspace:
         return np.zeros(len(points), dtype=np.bool_)
@@ -96,8 +97,9 @@ def with_server_points(
     counts: Array,
     std: float,
 ) -> tuple[Array, Array]:
-    """Points to cluster and their weights: the server's own in the place of proxies
-    that have some.
+    """Points to cluster and their weights.
+
+    The server's own in the place of proxies that have some.
 
     A proxy's noisy count is averaged by precision with the number of rows that the
     server's points stand for, which is worth as much as it agrees with all counts; its

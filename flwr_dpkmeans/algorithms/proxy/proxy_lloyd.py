@@ -1,5 +1,6 @@
-"""ProxyLloyd: a private start without server data, then Lloyd steps on clipped
-residuals with shrunk steps.
+"""ProxyLloyd: a private start without server data, then Lloyd steps.
+
+On clipped residuals, with shrunk steps.
 
 One function for each kind of round of the table in `proxy_plan`: location, or look x 3
 -> covariance -> proxies x L -> refinement x T.
@@ -20,7 +21,7 @@ from flwr_dpkmeans.algorithms.proxy.proxy_count import options_for
 from flwr_dpkmeans.algorithms.proxy.proxy_options import ProxyOptions
 from flwr_dpkmeans.algorithms.proxy.proxy_pass import proxy_round
 from flwr_dpkmeans.algorithms.proxy.proxy_plan import derive_plan
-from flwr_dpkmeans.algorithms.proxy.refinement import refinement_round
+from flwr_dpkmeans.algorithms.proxy.refining.refinement import refinement_round
 from flwr_dpkmeans.algorithms.proxy.setting import Setting
 from flwr_dpkmeans.algorithms.states.cluster_states import seeded_state
 from flwr_dpkmeans.privacy.release import PrivacyUnit
@@ -65,11 +66,13 @@ class ProxyLloydTask(KMeansTask):
     options: ProxyLloydOptions = ProxyLloydOptions()
 
     def build(self, public: PublicFacts) -> Algorithm:
+        """Rounds of the table in `proxy_plan`."""
         return build(public)
 
     def cautions(self, plan: Plan) -> tuple[str, ...]:
-        """Say so besides where bounds may not be much wider than the data, whose place
-        cannot be looked for.
+        """Say so besides where bounds may not be much wider than the data.
+
+        Their place cannot be looked for then.
         """
         looks = all(planned.name != "location" for planned in plan.rounds)
         if looks or plan.server is not None or plan.settings.private_bounds:

@@ -95,7 +95,8 @@ class ProxyOptions:
 
 
 def look_share(options: ProxyOptions) -> float:
-    """Part of a single location round's shares that the mean and the mean square of one
-    look have.
+    """Part of a location round's shares that the moments of one look have.
+
+    The mean and the mean square together, where there is a single round.
     """
     return 1.0 / (options.looks * (1.0 + options.distances_share))

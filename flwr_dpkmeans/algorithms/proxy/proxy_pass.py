@@ -41,7 +41,8 @@ from flwr_dpkmeans.kmeans.proxies.ellipsoid import Ellipsoid
 from flwr_dpkmeans.kmeans.proxies.refined_samples import samples_around, scattered
 from flwr_dpkmeans.kmeans.proxies.tessellation import tessellation
 from flwr_dpkmeans.kmeans.proxies.weights import unheard_rows
-from flwr_dpkmeans.kmeans.residuals.shrinkage import shrunk_steps
+from flwr_dpkmeans.kmeans.residuals.likely_values import likely_counts
+from flwr_dpkmeans.kmeans.residuals.shrinkage import StepPosterior
 from flwr_dpkmeans.privacy.release import ReleasedSum
 from flwr_dpkmeans.sums.round import Array, PrivateSum, State
 
@@ -70,19 +71,17 @@ def proxy_round(setting: Setting, index: int) -> PlannedSum:
         radius, n = float(radii.min()), setting.public.n_units
         sums_noise, counts_noise = (setting.noise(block) for block in released.blocks)
         width = proxies.shape[1]
-        steps = shrunk_steps(
+        in_subspace = AXES in state.arrays
+        spread = length_of(state, SUBSPACE_SPREAD if in_subspace else SPREAD)
+        posterior = StepPosterior.of(
             released["proxy_sums"] * radius,
-            released["proxy_counts"],
+            likely_counts(released["proxy_counts"], counts_noise),
             sums_noise=sums_noise * radius,
             counts_noise=counts_noise,
-            axis_variance=length_of(
-                state, SUBSPACE_SPREAD if AXES in state.arrays else SPREAD
-            )
-            ** 2
-            / width,
+            axis_variance=spread**2 / width,
             least_tau=options.least_tau,
-            radius=radius,
         )
+        steps = posterior.means(radius)
         # In its own radii a step is as likely far away, where cells are wide, as it is
         # among the rows.
         moved = round_to_grid(

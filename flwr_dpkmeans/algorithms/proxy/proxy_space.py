@@ -27,7 +27,8 @@ def in_proxy_space(points: Array, state: State) -> Array:
     if AXES not in state.arrays:
         return points
     axes = state[AXES]
-    return project_from(points, axes, state[CENTRE] @ axes)
+    projected_centre = state[CENTRE] @ axes
+    return project_from(points, axes, projected_centre)
 
 
 def inside_box(points: Array, state: State) -> Array:

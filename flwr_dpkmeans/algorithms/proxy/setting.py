@@ -60,8 +60,9 @@ class Setting:
 
     @property
     def n_radii(self) -> int:
-        """Radii of a refinement: one for each cluster where noise is so small that they
-        are widened, else summed.
+        """Radii of a refinement.
+
+        One for each cluster where noise is so small that they are widened, else summed.
         """
         return self.n_clusters if self.plan.widening > 1.0 else 1
 
@@ -97,8 +98,9 @@ class Setting:
         name: str,
         whole: float = 0.0,
     ) -> list[ReleasePart]:
-        """What one round of a kind releases: the table's arrays, with the sensitivity
-        of the run's unit.
+        """What one round of a kind releases.
+
+        The table's arrays, with the sensitivity of the run's unit.
         """
         parts = []
         for summed in ROUNDS[name]:
@@ -162,8 +164,9 @@ class Setting:
         ]
 
     def admitting(self, names: Sequence[str]) -> Callable[[State], bool]:
-        """Whether what a server sent for a round lies on the grid and in the ranges
-        where nearest proxies are exact.
+        """Whether what a server sent for a round is exact.
+
+        It lies on the grid and in the ranges where nearest proxies are exact.
 
         The bounds of the statistics hold for every state. Inside these ranges each
         row's label is also a function of that row alone, to the last bit.

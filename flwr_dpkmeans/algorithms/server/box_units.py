@@ -16,7 +16,8 @@ from flwr_dpkmeans.sums.round import Array
 @lru_cache(maxsize=16)
 def plan_bounds(plan: Plan, n_features: int) -> Bounds:
     """The plan's box, declared or released, one pair per feature."""
-    return Bounds(*plan.bounds).for_features(n_features)
+    bounds = Bounds(*plan.bounds)
+    return bounds.for_features(n_features)
 
 
 def in_box(
@@ -28,7 +29,8 @@ def in_box(
 
     Large tables block by block, when looked at.
     """
-    box = _grid_box(bounds, points.shape[1], fraction_bits)
+    n_features = points.shape[1]
+    box = _grid_box(bounds, n_features, fraction_bits)
 
     def scaled(block: Array) -> Array:
         """`Bounds.scale` and `round_to_grid`, to the last bit."""
@@ -38,8 +40,9 @@ def in_box(
         return on_grid
 
     if is_large(points.shape):
-        rows: Array = Rows(points.shape, points.__getitem__).then(scaled)
-        return rows
+        table = Rows(points.shape, points.__getitem__)
+        on_grid: Array = table.then(scaled)
+        return on_grid
     return scaled(points)
 
 
@@ -47,11 +50,16 @@ def in_box(
 def _grid_box(bounds: Bounds, n_features: int, fraction_bits: int) -> GridBox:
     """The same for all virtual clients of one process."""
     fitted = bounds.for_features(n_features)
-    lower = np.array(fitted.lower, np.float64)
-    upper = np.array(fitted.upper, np.float64)
-    return GridBox(lower, upper, fraction_bits)
+    return GridBox(
+        lower=np.array(fitted.lower, np.float64),
+        upper=np.array(fitted.upper, np.float64),
+        fraction_bits=fraction_bits,
+    )
 
 
 def in_callers_units(plan: Plan, centroids: Array) -> Array:
     """Scaled centroids, (n_clusters, n_features), in the caller's units."""
-    return np.asarray(plan_bounds(plan, centroids.shape[1]).unscale(centroids))
+    n_features = centroids.shape[1]
+    bounds = plan_bounds(plan, n_features)
+    unscaled = bounds.unscale(centroids)
+    return np.asarray(unscaled)

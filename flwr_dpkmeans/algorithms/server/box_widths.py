@@ -16,8 +16,9 @@ def have_one_width(widths: Sequence[float]) -> bool:
 
 
 def squared_unit(box: Box) -> float | None:
-    """The caller's squared units in a squared scaled one, where it is a number and the
-    same for all features.
+    """The caller's squared units in a squared scaled one.
+
+    Where it is a number and the same for all features.
     """
     pairs = zip(*box, strict=True)
     widths = [high - low for low, high in pairs]

@@ -38,8 +38,9 @@ def resolve_bounds(
     names: Sequence[str] = (),
     allow_unnamed: bool = False,
 ) -> tuple[Bounds, tuple[str, ...], Array | None]:
-    """Read bounds and server data: public bounds (or the domain of private ones),
-    columns' names, the server's points.
+    """Read bounds and server data.
+
+    Public bounds (or the domain of private ones), columns' names, the server's points.
 
     `bounds` are a schema, or as `read_ranges` takes them, or ``"private"``, inside
     `domain`, which is so wide that it says nothing unless it is given; without bounds

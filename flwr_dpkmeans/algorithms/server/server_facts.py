@@ -29,8 +29,9 @@ a lower bound needs less noise.
 
 
 def bounds_from_server(points: Array) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Bounds, in the caller's units, of a cube around the server points' mean that
-    their ball fits into.
+    """Bounds, in the caller's units.
+
+    Of a cube around the server points' mean that their ball fits into.
 
     All features get the same width, so that distances keep their meaning. A `DataError`
     if all points are equal: they say nothing about the data's spread.
@@ -46,8 +47,9 @@ def bounds_from_server(points: Array) -> tuple[tuple[float, ...], tuple[float, .
 
 
 def derive_server_facts(config: RunConfig, scaled_points: Array) -> ServerFacts:
-    """Centre and clip bounds from the server's points, (n_server, n_features), in the
-    box [-1, 1]^d on the grid.
+    """Centre and clip bounds from the server's points, (n_server, n_features).
+
+    In the box [-1, 1]^d on the grid.
 
     Bounds that the configuration gives, in the caller's units, override. At client
     level, clients of the declared size are drawn from the server points with
@@ -140,8 +142,9 @@ def _configured_bounds(config: RunConfig) -> dict[str, float]:
 def _rounded(
     configured: Mapping[str, float], defaults: Mapping[str, float]
 ) -> dict[str, float]:
-    """Bounds as given or by default, to twelve digits, so that two machines' last
-    digits do not make two plans.
+    """Bounds as given or by default, to twelve digits.
+
+    So that two machines' last digits do not make two plans.
     """
     return {
         name: float(f"{configured.get(name, value):.12g}")

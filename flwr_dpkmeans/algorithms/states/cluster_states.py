@@ -20,8 +20,9 @@ def cluster_state(
     movements: tuple[float, ...] = (),
     extras: Mapping[str, Array] | None = None,
 ) -> State:
-    """The state of a clustering: centroids, (k, d) on the grid in [-1, 1]^d, and noisy
-    counts, (k,), released last.
+    """The state of a clustering.
+
+    Centroids, (k, d) on the grid in [-1, 1]^d, and noisy counts, (k,), released last.
 
     Both are zeros before there are any. `movements` are the largest steps of a centroid
     so far; `extras` what an algorithm's own steps carry on, such as a projection: on
@@ -37,8 +38,9 @@ def seeded_state(
     seed: int,
     server_points: Array | None = None,
 ) -> State:
-    """The state before the first round of an algorithm that draws public randomness
-    later; zeros: no centroids yet.
+    """The state before the first round, without centroids yet: zeros.
+
+    Of an algorithm that draws public randomness later.
     """
     extras = {SEED: np.array([float(seed % 2**31)])}
     if server_points is not None:

@@ -15,8 +15,9 @@ def stepped(
     centroids: Array,
     counts: Array,
 ) -> State:
-    """The state after a Lloyd step: new centroids, their noisy counts, and the largest
-    step among the movements.
+    """The state after a Lloyd step.
+
+    New centroids, their noisy counts, and the largest step among the movements.
     """
     longest = math.sqrt(
         max(map(math.fsum, np.square(centroids - state.centroids).tolist()))

@@ -140,6 +140,7 @@ class ArraySumTask(Task):
         return DEFAULT_CLIP if self.clip is None else self.clip
 
     def check(self, settings: Settings) -> None:
+        """Refuse names that are there twice, and a start that does not fit."""
         start = base64.b64decode(self.start)
         n_values = len(start) // 8
         if len(dict(self.arrays)) < len(self.arrays) or self.size < 1:
@@ -182,6 +183,7 @@ class ArraySumTask(Task):
         return ArrayScale(self.norm_bound or DEFAULT_CLIP, REACH)
 
     def build(self, public: PublicFacts) -> Algorithm:
+        """One private sum for each of the planned rounds."""
         rounds = self.planned(public)
         steps = [
             self._step(i, blocks, public.n_clients)
@@ -250,8 +252,9 @@ class ArraySumTask(Task):
         part: ArrayPart,
         scale: ArrayScale,
     ) -> list[Array]:
-        """One client's arrays in the ring, and its weight, each within the bound that
-        its block states.
+        """One client's arrays in the ring, and its weight.
+
+        Each within the bound that its block states.
         """
         # What is not finite cannot be clipped, and a refusal would tell the server of
         # it.
@@ -420,11 +423,13 @@ class ArraySumTask(Task):
         plan: Plan,
         state: State,
     ) -> Result:
+        """The arrays by name."""
         return Result(self.named(state, plan.n_clients))
 
     def cautions(self, plan: Plan) -> tuple[str, ...]:
-        """With noise nobody may count what was clipped, so that it is said beforehand
-        what may be.
+        """With noise nobody may count what was clipped.
+
+        So that it is said beforehand what may be.
         """
         stated = "" if self.clip is not None else ", the default, as no clip was stated"
         sentence = (

@@ -84,6 +84,7 @@ class ExactArraySumTask(ArraySumTask):
         return self.clip
 
     def check_bounds(self) -> None:
+        """Refuse a largest entry beside a clip norm, of which one is the bound."""
         if self.largest is not None and self.clip is not None:
             raise ConfigurationError(
                 f"largest is {self.largest:g} and clip is {self.clip:g}, but one of"
@@ -92,8 +93,9 @@ class ExactArraySumTask(ArraySumTask):
             )
 
     def scale(self, n_clients: int) -> ArrayScale:
-        """The bound, as a power of two, is as large in the ring as all clients' parts
-        in all rounds allow.
+        """The bound, as a power of two, as large as the ring allows.
+
+        All clients' parts in all rounds must fit.
         """
         n_parts = n_clients * self.max_rounds
         bits = min(_MOST_EXACT_BITS, _EXACT_BITS - (n_parts - 1).bit_length())
@@ -104,6 +106,7 @@ class ExactArraySumTask(ArraySumTask):
         return ArrayScale(power_of_two_above(bound), reach)
 
     def planned(self, public: PublicFacts) -> Sequence[tuple[Block, ...]]:
+        """What each round releases; parts that are changed are counted."""
         self._require_whole_sums(public.n_clients)
         reach = self.scale(public.n_clients).reach
         because = "S31: no entry that one client adds is larger"
@@ -155,6 +158,7 @@ class ExactArraySumTask(ArraySumTask):
             )
 
     def beginning(self) -> State:
+        """Without any changed part."""
         return super().beginning().changed(**{_CHANGED_PARTS: np.zeros(_N_COUNTS)})
 
     def released_part(
@@ -162,6 +166,7 @@ class ExactArraySumTask(ArraySumTask):
         part: ArrayPart,
         scale: ArrayScale,
     ) -> list[Array]:
+        """A client's part, and whether it was changed or left out."""
         changed = np.zeros(_N_COUNTS)
         if self.why_left_out(part, scale):
             changed[_LEFT_OUT] = 1.0
@@ -241,6 +246,7 @@ class ExactArraySumTask(ArraySumTask):
         released: ReleasedSum,
         scale: ArrayScale,
     ) -> State:
+        """The state after the round, with the changed parts added."""
         changed = state[_CHANGED_PARTS] + released[_CHANGED_PARTS]
         after = super().moved(state, released, scale)
         return after.changed(**{_CHANGED_PARTS: np.clip(changed, 0.0, MOST_MOVED)})
@@ -250,6 +256,7 @@ class ExactArraySumTask(ArraySumTask):
         part: ArrayPart,
         scale: ArrayScale,
     ) -> str:
+        """Say why a part is left out, also where an entry is too large."""
         reason = super().why_left_out(part, scale)
         if reason or self.clip is not None:
             return reason
@@ -270,6 +277,7 @@ class ExactArraySumTask(ArraySumTask):
         vector: Array,
         n_clients: int,
     ) -> tuple[str, ...]:
+        """Say to a client what was changed of its own part."""
         part, scale = ArrayPart.of(vector), self.scale(n_clients)
         remarks = super().remarks(vector, n_clients)
         if self.why_left_out(part, scale):
@@ -329,8 +337,9 @@ class ExactArraySumTask(ArraySumTask):
 
 
 def power_of_two_above(bound: float) -> float:
-    """The smallest power of two that is not below a bound, so that whole numbers stay
-    whole.
+    """The smallest power of two that is not below a bound.
+
+    So that whole numbers stay whole.
     """
     mantissa, exponent = math.frexp(bound)
     return math.ldexp(1.0, exponent - 1 if mantissa == 0.5 else exponent)

@@ -45,6 +45,7 @@ class HistogramsTask(OneRoundTask):
     options: HistogramsOptions = HistogramsOptions()
 
     def planned(self, public: PublicFacts) -> PlannedSum:
+        """Plan the bins of all columns as one block."""
         d, n = shape = (public.n_features, self.options.bins)
         because = "S26: one row lies in one bin of each of d columns"
         moved = Sensitivity(
@@ -89,9 +90,11 @@ class HistogramsTask(OneRoundTask):
         )
 
     def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:
+        """One row of bins for each column."""
         return {"bins": (n_features, self.options.bins)}
 
     def cautions(self, plan: Plan) -> tuple[str, ...]:
+        """Say so where the noise leaves bins hardly any rows."""
         return noise_caution(
             plan,
             self.options.bins,
@@ -104,8 +107,9 @@ class HistogramsTask(OneRoundTask):
         plan: Plan,
         state: State,
     ) -> Result:
-        """``counts``, (n_features, bins), and ``edges``, (n_features, bins + 1), in the
-        units of the data.
+        """``counts``, (n_features, bins), and ``edges``, (n_features, bins + 1).
+
+        In the units of the data.
         """
         d, n = state["bins"].shape
         bounds = plan_bounds(plan, d)

@@ -6,7 +6,7 @@ import numpy as np
 
 from flwr_dpkmeans.algorithms.budget.noise_kinds import ReleasePart
 from flwr_dpkmeans.algorithms.budget.noise_shares import root_at_least
-from flwr_dpkmeans.algorithms.statistics.groups import group_counts
+from flwr_dpkmeans.algorithms.statistics.group_counts import group_counts
 from flwr_dpkmeans.kernels.grid import toward_zero
 from flwr_dpkmeans.kernels.label_sums import sum_by_label
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
@@ -88,8 +88,9 @@ def moment_arrays(
 
 
 def read_moments(released: ReleasedSum) -> tuple[Array, Array, Array]:
-    """Counts, means in the box, and variances, of which noise may make some too small
-    or negative.
+    """Counts, means in the box, and variances.
+
+    Of which noise may make some too small or negative.
     """
     counts = released["group_counts"]
     rows = np.maximum(counts, 1.0)[:, None]

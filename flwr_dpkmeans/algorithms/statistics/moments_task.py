@@ -16,7 +16,7 @@ import numpy as np
 
 from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum
 from flwr_dpkmeans.algorithms.server.box_units import plan_bounds
-from flwr_dpkmeans.algorithms.statistics.groups import LEAST, deviations_of
+from flwr_dpkmeans.algorithms.statistics.group_counts import LEAST, deviations_of
 from flwr_dpkmeans.algorithms.statistics.moment_errors import of_means, of_variances
 from flwr_dpkmeans.algorithms.statistics.moment_sums import (
     moment_arrays,
@@ -54,6 +54,8 @@ class MomentsTask(OneRoundTask):
     name = "moments"
 
     def planned(self, public: PublicFacts) -> PlannedSum:
+        """Plan counts, sums and squares of all rows as one group."""
+
         @in_blocks
         def statistic(points: Array, state: State) -> Sequence[Array]:
             return moment_arrays(points, np.zeros(len(points), dtype=np.int64), 1)
@@ -74,9 +76,11 @@ class MomentsTask(OneRoundTask):
         )
 
     def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:
+        """Rows, and a mean and a deviation of each column."""
         return {"rows": (1,), "means": (1, n_features), DEVIATIONS: (1, n_features)}
 
     def cautions(self, plan: Plan) -> tuple[str, ...]:
+        """Say so where the noise leaves hardly any rows."""
         return noise_caution(
             plan,
             1,
@@ -90,8 +94,9 @@ class MomentsTask(OneRoundTask):
         state: State,
         names: Sequence[str],
     ) -> tuple[str, ...]:
-        """Also columns whose variance is within two deviations of its noise, to first
-        order, of 0.
+        """Also columns whose variance is within two deviations of its noise.
+
+        To first order, of 0.
         """
         doubts = super().doubts(plan, state, names)
         first = plan.rounds[0]
@@ -124,8 +129,9 @@ class MomentsTask(OneRoundTask):
         plan: Plan,
         state: State,
     ) -> Result:
-        """``mean`` and ``deviation`` of every column, (n_features,), in the units of
-        the data, and ``rows``; errors.
+        """``mean`` and ``deviation`` of every column, (n_features,).
+
+        In the units of the data, and ``rows``; errors.
         """
         bounds = plan_bounds(plan, state["means"].shape[1])
         widths = (np.array(bounds.upper) - np.array(bounds.lower)) / 2.0

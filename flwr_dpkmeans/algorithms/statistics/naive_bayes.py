@@ -1,5 +1,6 @@
-"""Private naive Bayes: each class's count, sums and squares of numbers, and counts of
-categories, in one round.
+"""Private naive Bayes: each class's count, sums and squares of numbers.
+
+And counts of categories, in one round.
 
 Numbers are Gaussian in each class, categories have a table. With labels of classes from
 0 on; a row whose label is no class adds nothing.
@@ -25,7 +26,7 @@ from flwr_dpkmeans.algorithms.statistics.class_estimates import (
     likely_variances,
     pulled_together,
 )
-from flwr_dpkmeans.algorithms.statistics.groups import deviations_of
+from flwr_dpkmeans.algorithms.statistics.group_counts import deviations_of
 from flwr_dpkmeans.algorithms.statistics.moment_errors import of_means, of_variances
 from flwr_dpkmeans.algorithms.statistics.moment_sums import moment_parts, read_moments
 from flwr_dpkmeans.algorithms.statistics.moments_task import DEVIATIONS
@@ -126,9 +127,11 @@ class NaiveBayesTask(OneRoundTask):
     options: NaiveBayesOptions = NaiveBayesOptions()
 
     def n_classes(self, settings: Settings) -> int:
+        """As many as the options say."""
         return self.options.classes
 
     def check(self, settings: Settings) -> None:
+        """Refuse categories that do not fit, and tables of too many cells."""
         super().check(settings)
         categories, n_cells = (
             self.options.categories or (),
@@ -155,6 +158,7 @@ class NaiveBayesTask(OneRoundTask):
         return None if counted is None else replace(counted, least_part=0.0)
 
     def planned(self, public: PublicFacts) -> PlannedSum:
+        """Plan moments of numbers and counts of categories, by class."""
         columns, n_classes = self.columns(public.n_features), self.options.classes
         parts = moment_parts(n_classes, len(columns.numbers))
         if columns.coded:
@@ -228,6 +232,7 @@ class NaiveBayesTask(OneRoundTask):
         )
 
     def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:
+        """Rows, moments and shares of each class."""
         columns = self.columns(n_features)
         n_classes = self.options.classes
         shapes: dict[str, tuple[int, ...]] = {"rows": (n_classes,)}
@@ -244,8 +249,9 @@ class NaiveBayesTask(OneRoundTask):
         plan: Plan,
         state: State,
     ) -> Result:
-        """The model in the units of the data: ``class_prior``, ``theta`` and ``var`` of
-        numbers, ``chances`` of cells.
+        """The model in the units of the data.
+
+        ``class_prior``, ``theta`` and ``var`` of numbers, ``chances`` of cells.
 
         Named as in scikit-learn's GaussianNB where that has them; columns of categories
         are left out of ``theta``. With errors of noise, of ``var`` at most.
@@ -299,6 +305,7 @@ class NaiveBayesTask(OneRoundTask):
         return Result(estimates, errors, axes)
 
     def cautions(self, plan: Plan) -> tuple[str, ...]:
+        """Say so where the noise leaves classes hardly any rows."""
         return noise_caution(
             plan,
             self.options.classes,
@@ -325,8 +332,9 @@ class NaiveBayesTask(OneRoundTask):
         state: State,
         points: Array,
     ) -> Array:
-        """Logarithm of each class's weight, (n_rows, n_classes), up to one constant, of
-        points in the box [-1, 1]^d.
+        """Logarithm of each class's weight, (n_rows, n_classes), up to one constant.
+
+        Of points in the box [-1, 1]^d.
         """
         columns, priors = self.columns(points.shape[1]), self._priors(state)
         joint = np.tile(np.log(priors), (len(points), 1))

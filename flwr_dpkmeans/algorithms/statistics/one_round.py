@@ -52,8 +52,9 @@ class OneRoundTask(Task):
         )
 
     def counted_rows(self, state: State) -> CountedRows | None:
-        """Groups' counts, or each column's bins, of which the average of all columns is
-        taken.
+        """Groups' counts, or each column's bins.
+
+        Of which the average of all columns is taken.
         """
         bins = state.arrays.get("bins", np.zeros(()))
         if bins.ndim == 2 and bins.size:
@@ -68,6 +69,7 @@ class OneRoundTask(Task):
         return CountedRows("group_counts", float(rows.sum()), rows.size)
 
     def build(self, public: PublicFacts) -> Algorithm:
+        """The one round, from which the result follows."""
         return Algorithm(
             self.name,
             private_sums(public, [self.planned(public)]),
@@ -95,8 +97,9 @@ def noise_caution(
     groups: str,
     most: float,
 ) -> tuple[str, ...]:
-    """Say so if noise is more than a part `most` of a group's average number of rows,
-    public or counted with noise.
+    """Say so if noise is more than a part `most` of a group's average number of rows.
+
+    That number is public or counted with noise.
     """
     if plan.n_examples is None or not plan.rounds:
         return ()

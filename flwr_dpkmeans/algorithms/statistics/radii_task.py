@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum
 from flwr_dpkmeans.algorithms.budget.noise_kinds import ReleasePart
 from flwr_dpkmeans.algorithms.server.box_units import plan_bounds
-from flwr_dpkmeans.algorithms.statistics.groups import LEAST, group_counts
+from flwr_dpkmeans.algorithms.statistics.group_counts import LEAST, group_counts
 from flwr_dpkmeans.algorithms.statistics.moment_errors import of_spreads
 from flwr_dpkmeans.algorithms.statistics.noise_errors import (
     constant,
@@ -40,8 +40,9 @@ _MOST_CENTERS = 10_000
 
 
 def _as_centers(value: object) -> object:
-    """Tuples of numbers from an array, from lists, or from text such as
-    ``"0.1,2;0.3,4"``.
+    """Tuples of numbers from an array, from lists.
+
+    Or from text such as ``"0.1,2;0.3,4"``.
     """
     rows = value.split(";") if isinstance(value, str) else value
     return (
@@ -93,6 +94,7 @@ class RadiiTask(OneRoundTask):
     options: RadiiOptions = RadiiOptions()
 
     def planned(self, public: PublicFacts) -> PlannedSum:
+        """Plan rows and their squared distances, by nearest centre."""
         centers, square = (
             self.scaled_centers(public.settings.bounds, public.n_features),
             self.options.reach**2,
@@ -141,6 +143,7 @@ class RadiiTask(OneRoundTask):
         )
 
     def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:
+        """One number of rows and one radius for each centre."""
         return dict.fromkeys(("rows", "radii"), (len(self.options.centers or ()),))
 
     def doubts(
@@ -214,8 +217,9 @@ def far_rows(
     radii: Result,
     times: float = 2.0,
 ) -> NDArray[np.bool_]:
-    """Flag rows, (n_rows, n_features) in the units of the data, farther from the
-    nearest center than some radii; local.
+    """Flag rows that are farther from the nearest center than some radii; local.
+
+    Rows are (n_rows, n_features), in the units of the data.
 
     Plan and radii are those of one run of `RadiiTask`; a data frame's columns are put
     in its order.

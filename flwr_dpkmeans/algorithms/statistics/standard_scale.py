@@ -26,13 +26,22 @@ _LEAST = 1.0 / 64.0
 _NOISE = 2.0
 
 
-def moments_of(plan: Plan, points: Array) -> Mapping[str, Array]:
-    """One client's exact part, by name, from rows (n_points, n_features) in the units
-    of the data.
+def moments_of(
+    plan: Plan,
+    points: Array,
+) -> Mapping[str, Array]:
+    """One client's exact part, by name, from rows in the units of the data.
+
+    Rows are (n_points, n_features).
     """
     n_rows, width = points.shape
-    stated = Bounds(*plan.settings.bounds).for_features(width)
-    scaled = in_box(stated, points, plan.fraction_bits)
+    stated = Bounds(*plan.settings.bounds)
+    by_feature = stated.for_features(width)
+    scaled = in_box(
+        by_feature,
+        points,
+        plan.fraction_bits,
+    )
     one_group = np.zeros(n_rows, dtype=np.int64)
     arrays = moment_arrays(scaled, one_group, 1)
     names = ("group_counts", "group_sums", "group_squares")
@@ -57,7 +66,8 @@ def standard_box(
     count = float(counts[0])
     n_rows = max(1.0, count)
     variance_noise = _NOISE * noise / n_rows
-    least = max(_LEAST**2, variance_noise)
+    least_variance = _LEAST**2
+    least = max(least_variance, variance_noise)
     stated = Bounds(*plan.settings.bounds)
     standard_columns = plan.settings.standard_columns
     units: list[float] = []
@@ -69,8 +79,10 @@ def standard_box(
         variance = math.fsum(variances_of_column)
         lowest = stated.lower[first]
         highest = stated.upper[first]
-        half_width = (highest - lowest) / 2.0
-        spread = math.sqrt(max(least, variance))
+        width_of_column = highest - lowest
+        half_width = width_of_column / 2.0
+        told_from_noise = max(least, variance)
+        spread = math.sqrt(told_from_noise)
         units.append(half_width * spread)
         if variance <= least:
             unclear += range(first, end)

@@ -16,11 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import (
-    Field,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, field_validator, model_validator
 
 from flwr_dpkmeans.data.columns.categories import positions_among
 from flwr_dpkmeans.data.columns.column_cells import (

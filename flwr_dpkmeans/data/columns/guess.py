@@ -81,8 +81,9 @@ _SPELLINGS: tuple[Callable[[str], str], ...] = (str.lower, str.capitalize, str.u
 
 
 def toml_text(text: str) -> str:
-    """Return a text as TOML quotes it, which is JSON's way but for the control
-    character DEL.
+    """Return a text as TOML quotes it.
+
+    That is JSON's way but for the control character DEL.
     """
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007F")
 
@@ -145,8 +146,9 @@ def _of_cells(
     cells: Sequence[str],
     numbers: NDArray[np.float64],
 ) -> Guess:
-    """What most of a column's cells are meant as, and which of them are not read as
-    that.
+    """What most of a column's cells are meant as.
+
+    And which of them are not read as that.
     """
     flag = _flag(cells)
     if flag is not None:
@@ -189,8 +191,9 @@ def _free_text(cells: Sequence[str]) -> Guess | None:
 
 
 def _remarks_on(numbers: NDArray[np.float64]) -> tuple[str, ...]:
-    """What numbers, (n,), look like that mean something else, or should be compared by
-    their ratios.
+    """What numbers, (n,), look like that mean something else.
+
+    Or should be compared by their ratios.
     """
     sentinels = [value for value in _SENTINELS if _is_far_off(value, numbers)]
     remarks = tuple(
@@ -210,8 +213,9 @@ def _remarks_on(numbers: NDArray[np.float64]) -> tuple[str, ...]:
 
 
 def _is_far_off(value: float, numbers: NDArray[np.float64]) -> bool:
-    """Whether several numbers have the value, and it is farther from the others than
-    these are from each other.
+    """Whether several numbers have the value.
+
+    And it is farther from the others than these are from each other.
     """
     is_value = numbers == value
     others = numbers[~is_value]
@@ -282,8 +286,9 @@ def _dated(cells: Sequence[str]) -> Guess | None:
 
 
 def _cycle(name: str, cells: Sequence[str]) -> Guess | None:
-    """Hours or weekdays, by the name and whole numbers, or since all hours occur and
-    nothing else.
+    """Hours or weekdays, by the name and whole numbers.
+
+    Or since all hours occur and nothing else.
     """
     numbers = {plain_number(cell) for cell in cells}
     if not all(number.is_integer() for number in numbers):
@@ -370,8 +375,9 @@ def _looks_like_persons(
     kind: Kind,
     cells: Sequence[str],
 ) -> bool:
-    """Texts or whole numbers in a column that is called so, or texts with a number, of
-    each of which there are few.
+    """Texts or whole numbers in a column that is called so, or texts with a number.
+
+    There are few of each.
     """
     if kind not in (Kind.CATEGORY, Kind.NUMBER):
         return False
@@ -392,8 +398,9 @@ def _are_most(
     are_read: Sequence[bool],
     foreign: re.Pattern[str],
 ) -> bool:
-    """Whether over half of the cells are read, or are what a reader of another country
-    would read.
+    """Whether over half of the cells are read.
+
+    Or are what a reader of another country would read.
     """
     are_foreign = [bool(foreign.fullmatch(cell)) for cell in cells]
     return 2 * sum(map(max, are_read, are_foreign)) > len(cells)

@@ -123,8 +123,9 @@ class OtherUnit:
 
 
 def other_units(parts: Sequence[Array]) -> list[OtherUnit]:
-    """Find the columns of parties' tables, (n_i, d), that look as if one party had them
-    in another unit.
+    """Find the columns that look as if one party had them in another unit.
+
+    Of parties' tables, (n_i, d).
 
     A conversion must explain the middle *and* the spread. Parties that hold other
     ranges of a column, as after a split by its value, have other middles, but not

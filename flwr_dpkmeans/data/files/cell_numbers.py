@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, SupportsFloat
-
-if TYPE_CHECKING:
-    pass
-
+from typing import SupportsFloat
 
 _TRUTH = {"true": 1.0, "false": 0.0}
 

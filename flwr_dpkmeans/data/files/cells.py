@@ -8,14 +8,9 @@ from __future__ import annotations
 
 from datetime import date, datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    pass
-
 
 Numbers = NDArray[np.float64]
 
@@ -62,7 +57,10 @@ def _written(cell: object) -> str:
 
 @lru_cache(maxsize=4096)
 def iso_text(cell: str, date_format: str) -> str:
-    """Return a date of a stated format as ISO 8601 text; any other cell as it is."""
+    """Return a date of a stated format as ISO 8601 text; any other cell as it is.
+
+    Cells stay cached until the process ends, as a node's does with its message.
+    """
     try:
         when = datetime.strptime(cell, date_format)
     except ValueError:

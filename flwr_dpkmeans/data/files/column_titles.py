@@ -33,8 +33,9 @@ def columns_of(
 
 
 def _unnamed_at_ends(names: Sequence[str]) -> list[int]:
-    """Columns in front of the first one that has a name, as an index is, or behind the
-    last.
+    """Columns in front of the first one that has a name, as an index is.
+
+    Or behind the last.
     """
     n_names = len(names)
     named = [index for index, name in enumerate(names) if name]

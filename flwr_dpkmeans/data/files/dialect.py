@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Self
 
 from pydantic import (
@@ -127,6 +130,18 @@ class Dialect(BaseModel):
                 "its lines cannot be read one by one: save the file as UTF-8"
             )
         return name
+
+    @field_validator("dates")
+    @classmethod
+    def _dates_are_read(cls, value: str | None) -> str | None:
+        """Require a format that reads what it writes; else a cell may be an error."""
+        if value is None:
+            return None
+        moment = datetime(2020, 1, 31, 13, 45, tzinfo=UTC)
+        with suppress(ValueError, re.error):
+            datetime.strptime(moment.strftime(value), value)
+            return value
+        raise ValueError('no date can be read by it: give one such as "%d.%m.%Y"')
 
     @field_validator("skip_lines")
     @classmethod

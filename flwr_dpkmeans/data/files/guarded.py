@@ -5,9 +5,7 @@ from __future__ import annotations
 import lzma
 import zipfile
 import zlib
-from collections.abc import (
-    Callable,
-)
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 

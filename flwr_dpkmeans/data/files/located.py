@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import (
-    Iterable,
-    Mapping,
-)
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from flwr_dpkmeans.data.files.guarded import ResultT

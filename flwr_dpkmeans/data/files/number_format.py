@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    pass
-
 
 _SPELLINGS_OF_A_MARK = {" ": " \u00a0\u202f", "'": "'\u2019"}
 

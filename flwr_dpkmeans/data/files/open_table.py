@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 from flwr_dpkmeans.data.files.raw_table import RawTable
 from flwr_dpkmeans.data.files.reading import Reading
+from flwr_dpkmeans.data.said_once import say_once
+from flwr_dpkmeans.errors import DataError
 
 _Blocks = Callable[[], Iterator[RawTable]]
 
@@ -80,3 +82,29 @@ class OpenTable:
 def opened(reading: Reading, read: _Blocks) -> OpenTable:
     """A table that says its columns' types itself."""
     return OpenTable(reading, lambda use: read())
+
+
+def require_rows(opened: OpenTable) -> None:
+    """Refuse a file of which each record was passed over.
+
+    Its user looks at all rows anyway.
+    """
+    reading = opened.reading
+    n_records = reading.tally.n_records
+    n_passed_over = reading.tally.n_passed_over
+    if n_records > 0 and n_passed_over == n_records:
+        doubt = reading.loudest_doubt()
+        raise DataError(doubt.sentence)
+
+
+def say_doubts(opened: OpenTable) -> None:
+    """Log what the owner of a table should know of how it was read.
+
+    On this machine only.
+    """
+    reading = opened.reading
+    for doubt in reading.doubts():
+        say_once(
+            doubt.level,
+            doubt.sentence,
+        )

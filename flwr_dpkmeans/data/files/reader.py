@@ -1,5 +1,6 @@
-"""The one reader of tables: simulation, node, draft, check and prediction all open
-files here.
+"""The one reader of tables.
+
+Simulation, node, draft, check and prediction all open files here.
 
 `open_table` decides how a source is read and says so; `OpenTable.blocks` yields its
 rows. What a door makes of the columns is the door's; what is a header, a record, a name
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import (
     Callable,
+    Collection,
     Iterator,
     Mapping,
     Sequence,
@@ -64,6 +66,7 @@ def open_table(
     query: str = "",
     names: Sequence[str] = (),
     may_guess: bool = False,
+    names_in_header: Collection[str] | None = None,
 ) -> OpenTable:
     """Find out how a table is read.
 
@@ -81,6 +84,9 @@ def open_table(
     may_guess : bool
         Whether rows may be looked at to find out what is not stated: never on a
         deployed node, where one row would then decide how others are read.
+    names_in_header : collection of str, optional
+        Names that the header of delimited text is to have. It then has no more line
+        breaks than they have: on a deployed node no row may close a quote of it.
 
     Returns
     -------
@@ -109,6 +115,7 @@ def open_table(
             reading,
             names,
             may_guess,
+            names_in_header,
         )
     if located.suffix.lower() in WORKBOOKS:
         # What no other table needs is loaded with a workbook only.

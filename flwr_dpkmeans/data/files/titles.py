@@ -53,8 +53,9 @@ def _title_hint(
     separator: str,
     comment: str | None,
 ) -> str:
-    """Ask for skipped lines where names stand below a line that is shorter than all
-    others.
+    """Ask for skipped lines where names stand below a short line.
+
+    One that is shorter than all others.
     """
     records = first_records(
         text,

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import (
-    Iterator,
-)
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
-from flwr_dpkmeans.data.files.open_table import ColumnUse
+from flwr_dpkmeans.data.files.open_table import ColumnUse, say_doubts
 from flwr_dpkmeans.data.files.raw_column import RawColumn
 from flwr_dpkmeans.data.files.raw_table import RawTable, source_name
 from flwr_dpkmeans.data.frame_names import require_names
@@ -21,7 +19,6 @@ from flwr_dpkmeans.data.loading.table import Table
 from flwr_dpkmeans.data.said_once import say_once
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.data.store import Store
-from flwr_dpkmeans.data.tables import say_doubts
 from flwr_dpkmeans.errors import DataError
 
 
@@ -30,8 +27,9 @@ def load_declared(
     layout: Layout,
     store: Store = IN_MEMORY,
 ) -> Table:
-    """Load the rows of a file in which every declared column is a finite number, and
-    their labels.
+    r"""Load the rows of a file in which all declared columns are finite numbers.
+
+    And their labels.
 
     Raises
     ------
@@ -44,7 +42,7 @@ def load_declared(
     >>> import pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = pathlib.Path(folder) / "people.csv"
-    ...     _ = file.write_text("name,age,height\\nA,31,170\\nB,>89,160\\n")
+    ...     _ = file.write_text("name,age,height\nA,31,170\nB,>89,160\n")
     ...     load_declared(file, Layout.of("age,height")).points.tolist()
     [[31.0, 170.0]]
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import (
+    Iterable,
     Sequence,
 )
 from dataclasses import dataclass, replace
@@ -70,14 +71,22 @@ class Layout:
         """Return the same, with what its dialect leaves open taken from another one."""
         return replace(self, dialect=self.dialect.over(dialect))
 
-    def open(self, source: object) -> OpenTable:
-        """Open a table as a node does, which looks at no row to find out what it is."""
+    def open(
+        self,
+        source: object,
+        more_names: Iterable[str] = (),
+    ) -> OpenTable:
+        """Open a table as a node does, which looks at no row to find out what it is.
+
+        Its header has the layout's names, and those that somebody else states.
+        """
         names = () if self.has_header else self.columns
         return open_table(
             source,
             self.dialect,
             query=self.query,
             names=names,
+            names_in_header={*self.columns, self.label_column, *more_names},
         )
 
 

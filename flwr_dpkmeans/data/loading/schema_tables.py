@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import (
-    Collection,
-    Iterator,
-    Sequence,
-)
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from flwr_dpkmeans.data.columns.seen import Seen, added
-from flwr_dpkmeans.data.files.open_table import ColumnUse, OpenTable
+from flwr_dpkmeans.data.files.open_table import ColumnUse, OpenTable, say_doubts
 from flwr_dpkmeans.data.files.raw_column import RawColumn
 from flwr_dpkmeans.data.files.raw_table import RawTable, source_name
 from flwr_dpkmeans.data.files.split_column import values_of
@@ -19,7 +15,6 @@ from flwr_dpkmeans.data.loading.layout import UNSTATED_LAYOUT, Layout, renamed
 from flwr_dpkmeans.data.loading.table import Table
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.data.store import Store
-from flwr_dpkmeans.data.tables import say_doubts
 from flwr_dpkmeans.errors import DataError
 
 IN_MEMORY = Store()
@@ -57,7 +52,8 @@ def load_by_schema(
         )
         return table.with_values(stored)
     layout = layout.over(schema.file)
-    opened = layout.open(source)
+    named = {column.name for column in schema.columns}
+    opened = layout.open(source, named | {partition_column})
     numbers = schema.number_columns | {layout.label_column}
     texts = schema.text_columns | {partition_column}
     split_by: list[RawColumn] = []
@@ -103,15 +99,16 @@ def look_by_schema(
     schema: Schema,
     layout: Layout = UNSTATED_LAYOUT,
 ) -> tuple[list[Seen], OpenTable]:
-    """Return what a schema finds in each of its columns, the spellings of unknown cells
-    among it.
+    """Return what a schema finds in each of its columns.
+
+    The spellings of unknown cells among it.
 
     Beside it, the table that was read, whose reading has the owner's doubts. Raises as
     `load_by_schema` does.
     """
     layout = layout.over(schema.file)
-    opened = layout.open(source)
     names = {column.name for column in schema.columns}
+    opened = layout.open(source, names)
     blocks = _by_schema(opened, layout, ColumnUse(names, names))
     seen_of_blocks = []
     for raw in blocks:
@@ -125,8 +122,9 @@ def _by_schema(
     layout: Layout,
     use: ColumnUse,
 ) -> Iterator[RawTable]:
-    """The columns of a schema, and that of the labels, with the names that a layout
-    gives them.
+    """The columns of a schema, and that of the labels.
+
+    With the names that a layout gives them.
     """
     if not layout.has_header and layout.columns:
         numbers, texts = (

@@ -21,8 +21,9 @@ def load_server_table(
     ignored: Collection[str] = (),
     schema: Schema | None = None,
 ) -> Table:
-    """Load and check the server's public points, at least one, with the names of their
-    columns where they have some.
+    """Load and check the server's public points, at least one.
+
+    With the names of their columns where they have some.
 
     The source is an array, a data frame, a `Table`, the path of a file or a bundled
     name. Files are read as the clients' tables are, so that the server's features are

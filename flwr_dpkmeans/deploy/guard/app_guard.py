@@ -43,8 +43,9 @@ class Guard:
     """
 
     def unpack(self, content: bytes) -> Path:
-        """Write an approved app (a whole FAB) into a new folder, or refuse it with a
-        GuardError.
+        """Write an approved app (a whole FAB) into a new folder.
+
+        Or refuse it with a GuardError.
 
         The folder did not exist before, so that nobody can have put anything in it.
         Refused is an app whose hash is not on the list, or that could lead elsewhere,
@@ -86,8 +87,9 @@ class Guard:
         digest: str,
         reason: str,
     ) -> GuardError:
-        """Tell the node's operator, in a file (Flower drops what some programs print)
-        and on the error stream.
+        """Tell the node's operator.
+
+        In a file (Flower drops what some programs print) and on the error stream.
         """
         when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         run_id = private.run_of_process()

@@ -44,8 +44,9 @@ _PRIVATE_FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
 
 
 def put_before_flower(guard: Guard, app: str = private.CLIENT_APP) -> None:
-    """Put the guard in the place of what Flower installs and loads apps with, in this
-    process.
+    """Put the guard in the place of what Flower installs and loads apps with.
+
+    In this process.
 
     What was unpacked here is loaded, whatever id, version and hash of a run say, which
     are the server's words; Flower then still holds id and version against the app's
@@ -90,8 +91,9 @@ def note(file: Path) -> None:
 
 
 def wait_for_turn(lock: Path, seconds: float = _TURN_SECONDS) -> None:
-    """Wait until the process of the message before has ended, and with it saved what it
-    remembers; some seconds at most.
+    """Wait until the process of the message before has ended.
+
+    It has then saved what it remembers; some seconds at most.
 
     Flower starts the next message's process before, which would find what the message
     before the last one remembered. The lock is held until this process ends.

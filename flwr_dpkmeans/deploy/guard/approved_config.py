@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 
 def guarded_config(read: ReadConfig, allowed: frozenset[str] | None) -> ReadConfig:
-    """Return what reads the configuration of a run whose app is approved, and of others
-    not a byte.
+    """Return what reads the configuration of a run whose app is approved.
+
+    And of others not a byte.
 
     Parameters
     ----------

@@ -21,8 +21,9 @@ _PLAIN_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 def digest_of(content: bytes) -> str:
-    """Return the hash (64 hexadecimal digits) that approves an app (a whole FAB), if it
-    may be approved at all.
+    """Return the hash (64 hexadecimal digits) that approves an app (a whole FAB).
+
+    If it may be approved at all.
     """
     require_plain(content)
     return hashlib.sha256(content).hexdigest()

@@ -29,8 +29,9 @@ def write_programs(
     folder: Path,
     app: str = private.CLIENT_APP,
 ) -> dict[str, str]:
-    """Write every program that Flower starts for apps as a guarded script, and return
-    the environment to use.
+    """Write every program that Flower starts for apps as a guarded script.
+
+    And return the environment to use.
 
     Apps of the one kind are run, if they are approved, and of no other. The folder is
     replaced if it is there. The variables are for what starts ``flower-superexec``.
@@ -75,8 +76,9 @@ def _write_script(
     allowed: list[str],
     guard: Guard,
 ) -> None:
-    """A shell script, because the first line of a script has no room for long names and
-    spaces.
+    """A shell script.
+
+    The first line of a script has no room for long names and spaces.
     """
     words = [
         sys.executable,

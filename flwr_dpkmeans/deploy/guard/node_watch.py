@@ -164,8 +164,9 @@ class _Calls:
 
 
 def _end(sentence: str) -> None:
-    """End this process as Flower does, which says goodbye to the SuperLink, or without
-    where that takes too long.
+    """End this process as Flower does, which says goodbye to the SuperLink.
+
+    Or without where that takes too long.
     """
     print(
         f"this node ends: {sentence}. Start it again, as its unit does; what was"

@@ -10,8 +10,9 @@ from .refusal import GuardError
 
 
 def require_private(folder: Path) -> None:
-    """Refuse a folder that another user, or a link, could put something else in the
-    place of.
+    """Refuse a folder in whose place something else could be put.
+
+    By another user, or through a link.
     """
     facts = os.lstat(folder) if os.path.lexists(folder) else None
     if facts is None or not stat.S_ISDIR(facts.st_mode):
@@ -25,7 +26,7 @@ def require_private(folder: Path) -> None:
             " 700: chown and chmod it"
         )
     for parent in folder.absolute().parents:
-        mode = os.stat(parent).st_mode
+        mode = parent.stat().st_mode
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
             raise GuardError(
                 f"everybody may write to {parent}, which leads to {folder}: chmod"

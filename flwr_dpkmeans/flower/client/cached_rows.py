@@ -27,8 +27,9 @@ CHANGED = (
 
 
 def cache_of(context: Context, layout: Layout) -> Store:
-    """Where a node keeps a table beyond memory from message to message of a run, each
-    of which is a new process.
+    """Where a node keeps a table beyond memory from message to message of a run.
+
+    Each of which is a new process.
 
     The node's ``cache`` is a folder, or ``"no"``: then all rows are in memory. Whatever
     changes the rows changes the file's name, and each run has its own.
@@ -61,8 +62,9 @@ def cache_of(context: Context, layout: Layout) -> Store:
 
 
 def say_if_changed(context: Context, store: Store) -> None:
-    """Warn, in the own log, where a table is another one than at the run's last
-    message: the result is of none.
+    """Warn, in the own log, where a table is another one than at the last message.
+
+    The result is then of none.
     """
     state = context.state
     before = state.config_records.get(TABLE)

@@ -31,8 +31,9 @@ _NUMBERS = "biuf"
 
 
 def client_of(data: ArrayLike | Encoded, folder: Path) -> KMeansClient:
-    """A client with the rows of a table that are finite numbers, or that a schema has
-    encoded.
+    """A client with the rows of a table that are finite numbers.
+
+    Or that a schema has encoded.
     """
     if isinstance(data, Encoded):
         return KMeansClient(
@@ -93,8 +94,9 @@ def _are_finite(array: NDArray[np.generic]) -> NDArray[np.bool_]:
 
 
 def _listed(rows: Sequence[object]) -> NDArray[np.generic]:
-    """Lists as NumPy reads them or, where a cell is no number, or a row of another
-    length, each row by itself.
+    """Lists as NumPy reads them, or each row by itself.
+
+    By itself where a cell is no number, or a row has another length.
 
     NumPy makes text of all cells for one, or refuses all rows; rows of another length
     than most are gaps.
@@ -130,8 +132,9 @@ def _has_cells(row: object) -> TypeGuard[Iterable[object]]:
 
 
 def _real(cell: object) -> object:
-    """A complex number that is none, which one cell has made of a whole column, as the
-    real one.
+    """A complex number that is none, which one cell has made of a whole column.
+
+    As the real one.
     """
     if isinstance(cell, numbers.Complex) and cell.imag == 0:
         return cell.real

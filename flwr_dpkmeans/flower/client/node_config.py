@@ -15,8 +15,8 @@ from flwr_dpkmeans.flower.client.result_folders import HOME_FOLDER, output_folde
 from flwr_dpkmeans.log import LogOptions, show_logs
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger_file import FileLedger
+from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
-from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.sums.plan import FIRST_NODE_ID
 
 

@@ -16,16 +16,19 @@ class OutputFiles(StrEnum):
 
 
 def is_simulation(context: Context) -> bool:
-    """Whether this node is a virtual one of Flower's Ray simulation, by signs that no
-    message can forge.
+    """Whether this node is a virtual one of Flower's Ray simulation.
 
-    A deployed client may use Ray for itself, so the partition that Flower gives its
-    virtual nodes must be there too.
+    By signs that no message can forge.
+
+    A deployed node may have a partition in its configuration, and may join a cluster
+    that reads its rows, but runs in no actor.
     """
     return "partition-id" in context.node_config and runs_on_ray()
 
 
 def runs_on_ray() -> bool:
-    """Whether this process has joined a Ray cluster."""
+    """Whether this process is an actor of a Ray cluster."""
     ray = sys.modules.get("ray")
-    return ray is not None and bool(ray.is_initialized())
+    if ray is None or not ray.is_initialized():
+        return False
+    return ray.get_runtime_context().get_actor_id() is not None

@@ -13,8 +13,9 @@ HOME_FOLDER = "flwr-dpkmeans"
 
 
 def output_folder(context: Context) -> Path:
-    """Folder of one client's results of this run alone, where the node's own
-    configuration (``output``) says.
+    """Folder of one client's results of this run alone.
+
+    Where the node's own configuration (``output``) says.
 
     The run's ``output`` counts in a simulation only: elsewhere, a path from the server
     would be an arbitrary write.

@@ -18,14 +18,14 @@ from flwr_dpkmeans.data.loading.class_labels import as_classes
 from flwr_dpkmeans.data.loading.layout import Layout
 from flwr_dpkmeans.data.loading.source import load_source_once
 from flwr_dpkmeans.data.loading.table import Table
-from flwr_dpkmeans.data.mixture import MixtureClients
-from flwr_dpkmeans.data.partition import (
+from flwr_dpkmeans.data.schema_source import schema_of
+from flwr_dpkmeans.data.simulated.mixture import MixtureClients
+from flwr_dpkmeans.data.simulated.partition import (
     MIXTURE,
     Partition,
     parse_sizes,
     partition_indices,
 )
-from flwr_dpkmeans.data.schema_source import schema_of
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.flower.client import ray_nodes
 from flwr_dpkmeans.flower.client.result_folders import result_folder

@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import DPKMeansError, LocalMisuseError
 from flwr_dpkmeans.flower.client.cached_rows import CHANGED, TABLE
-from flwr_dpkmeans.flower.kmeans_client import DESCRIBE, STATISTIC
+from flwr_dpkmeans.flower.kmeans_client import DESCRIBE, STATISTIC, KMeansClient
 from flwr_dpkmeans.log import event, printable, where_raised
 from flwr_dpkmeans.node.guard import NodeGuard
 from flwr_dpkmeans.node.node_log import logger as node_logger
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.sums.client import Memory
+from flwr_dpkmeans.sums.client.injected import TableFacts
 from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.statement import LOCAL
 
@@ -39,8 +40,8 @@ ConfigValue = (
 )
 """What Flower carries in a configuration."""
 
-Answered = tuple[Sequence[NDArray[np.generic]], Mapping[str, object]]
-"""Arrays and metrics."""
+ArraysAndMetrics = tuple[Sequence[NDArray[np.generic]], Mapping[str, object]]
+"""What a NumPyClient answers."""
 
 _EMPTY_TENSOR = "_empty"
 
@@ -60,14 +61,12 @@ class Wrapped:
         call_next: NextCall,
         guard: NodeGuard,
     ) -> None:
-        self._message, self._context, self._call_next, self._guard = (
-            message,
-            context,
-            call_next,
-            guard,
-        )
+        self._message = message
+        self._context = context
+        self._call_next = call_next
+        self._guard = guard
 
-    def describe(self) -> tuple[int, tuple[str, ...], bool, str]:
+    def describe(self) -> TableFacts:
         """See `flwr_dpkmeans.sums.client.Statistic`."""
         _, metrics = self._call("fit", [], {"task": DESCRIBE})
         width = metrics.get("n_features")
@@ -76,17 +75,15 @@ class Wrapped:
                 "the wrapped client does not tell its number of features: wrap a"
                 " KMeansClient."
             )
-        names = tuple(
-            str(name) for name in json.loads(str(metrics.get("feature_names", "[]")))
-        )
+        names = json.loads(str(metrics.get("feature_names", "[]")))
         if "used" in metrics:
             # Columns that are only profiled have no names among those of the points.
             self._guard.settings.policy.check_columns(json.loads(str(metrics["used"])))
-        return (
+        return TableFacts(
             width,
-            names,
-            bool(metrics.get("has_labels", False)),
-            str(metrics.get("schema", "")),
+            tuple(map(str, names)),
+            has_labels=bool(metrics.get("has_labels", False)),
+            schema=str(metrics.get("schema", "")),
         )
 
     def compute(
@@ -101,10 +98,10 @@ class Wrapped:
             "round": index,
         }
         start = time.perf_counter()
-        if memory.plan.discovers(index):
-            arrays, _ = self._call(
-                "fit", [np.array(side) for side in memory.discoveries.box or ()], config
-            )
+        if memory.plan.is_preliminary(index):
+            # Of what was discovered, a statistic looks at the coarse ranges only.
+            sides = memory.discoveries.box or ()
+            arrays, _ = self._call("fit", [np.array(side) for side in sides], config)
         else:
             arrays, _ = self._call_with_state("fit", memory, config)
         node_logger.debug("the statistic took %.3f s", time.perf_counter() - start)
@@ -115,8 +112,9 @@ class Wrapped:
         memory: Memory,
         report: Callable[[], PrivacyReport],
     ) -> bool:
-        """Hand the result on: whatever goes wrong now is for this log and ledger only,
-        and the server gets its tag.
+        """Hand the result on: whatever goes wrong now is for this log and ledger only.
+
+        And the server gets its tag.
 
         What a client writes holds facts of its own rows. Were an error of that an
         answer, a server could choose names or bounds with which it fails for some rows
@@ -126,8 +124,11 @@ class Wrapped:
             self._hand_on(memory, report())
             return True
         except Exception as error:
-            why = where_raised(error, verbose=node_logger.isEnabledFor(logging.DEBUG))
-            why = printable(error) if isinstance(error, DPKMeansError) else why
+            if isinstance(error, DPKMeansError):
+                why = printable(error)
+            else:
+                verbose = node_logger.isEnabledFor(logging.DEBUG)
+                why = where_raised(error, verbose=verbose)
             node_logger.error(
                 "the result is not written: %s",
                 why,
@@ -146,9 +147,10 @@ class Wrapped:
             report = replace(report, warnings=(*report.warnings, LOCAL + CHANGED))
         config: dict[str, ConfigValue] = {
             "report": json.dumps(report.to_dict()),
-            "n_clients": len(memory.protocol.cohort.members),
+            "n_clients": len(memory.party.cohort.members),
+            "spent": self._guard.spent(memory.plan),
+            "plan": memory.plan_blob,
         }
-        config |= {"spent": self._guard.spent(memory.plan), "plan": memory.plan_blob}
         self._call_with_state("evaluate", memory, config)
 
     def _call_with_state(
@@ -156,9 +158,10 @@ class Wrapped:
         kind: str,
         memory: Memory,
         config: dict[str, ConfigValue],
-    ) -> Answered:
-        """Call with the state so far: its arrays, whose names are in the configuration,
-        and then the movements.
+    ) -> ArraysAndMetrics:
+        """Call with the state so far.
+
+        Its arrays, whose names are in the configuration, and then the movements.
         """
         state = memory.clusters
         if state is None:
@@ -174,14 +177,15 @@ class Wrapped:
         kind: str,
         arrays: Sequence[Array],
         config: dict[str, ConfigValue],
-    ) -> Answered:
-        """Call the wrapped NumPyClient, with arrays under consecutive keys, as Flower
-        stores them.
+    ) -> ArraysAndMetrics:
+        """Call the wrapped NumPyClient, with arrays under consecutive keys.
+
+        As Flower stores them.
         """
         parameters = ArrayRecord.from_numpy_ndarrays(
             list(map(np.ascontiguousarray, arrays))
         )
-        content = self.answered(
+        content = self.reply_of_app(
             {
                 f"{kind}ins.parameters": parameters,
                 f"{kind}ins.config": ConfigRecord(config),
@@ -193,14 +197,19 @@ class Wrapped:
             raise LocalMisuseError(
                 f"the wrapped client failed with status code {status.get('code')!r}."
             )
+        if kind == "evaluate":
+            # What it answers is never sent.
+            return [], {}
         record = content.array_records.get("fitres.parameters", ArrayRecord())
         metrics = content.config_records.get("fitres.metrics", ConfigRecord())
-        answered = [
+        numbers = [
             array.numpy() for name, array in record.items() if name != _EMPTY_TENSOR
         ]
-        return answered, metrics
+        return numbers, metrics
 
-    def answered(self, content: Mapping[str, ArrayRecord | ConfigRecord]) -> RecordDict:
+    def reply_of_app(
+        self, content: Mapping[str, ArrayRecord | ConfigRecord]
+    ) -> RecordDict:
         """Return what the wrapped app replies to content of our own."""
         message = self._message
         # The inner call borrows the message, whose metadata only Flower can make, and
@@ -215,17 +224,34 @@ class Wrapped:
         return reply.content
 
 
-class Held(Wrapped):
-    """A client of this process: it is called as it is, where records would take more
-    time than the statistic.
+class InProcessClient(Wrapped):
+    """A client of this process.
+
+    It is called as it is, where records would take more time than the statistic.
+    ``load(context)`` makes it, once for a message.
     """
+
+    def __init__(
+        self,
+        context: Context,
+        load: Callable[[Context], KMeansClient],
+        guard: NodeGuard,
+    ) -> None:
+        self._context = context
+        self._load = load
+        self._guard = guard
+        self._client: Any = None
 
     def _call(
         self,
         kind: str,
         arrays: Sequence[Array],
         config: dict[str, ConfigValue],
-    ) -> Answered:
-        client: Any = self._call_next(self._message, self._context)
-        arrays, _, metrics = getattr(client, kind)(list(arrays), config)
+    ) -> ArraysAndMetrics:
+        if self._client is None:
+            self._client = self._load(self._context)
+        if kind == "evaluate":
+            self._client.evaluate(list(arrays), config)
+            return [], {}
+        arrays, _, metrics = self._client.fit(list(arrays), config)
         return arrays, metrics

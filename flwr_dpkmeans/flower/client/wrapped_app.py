@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING
 from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
-from flwr_dpkmeans.errors import ProtocolError
+from flwr_dpkmeans.errors import LocalMisuseError, ProtocolError
 from flwr_dpkmeans.flower.client.node_config import show_node_logs
 from flwr_dpkmeans.flower.client.wrapped import ConfigValue, Wrapped
 from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.log import event
 from flwr_dpkmeans.node.node_log import logger as node_logger
 from flwr_dpkmeans.privacy.report import PrivacyReport
-from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.build import task_round
 from flwr_dpkmeans.sums.client import Memory
+from flwr_dpkmeans.sums.client.injected import TableFacts
 from flwr_dpkmeans.sums.round import Array, State
 
 if TYPE_CHECKING:
@@ -33,9 +34,9 @@ class WrappedApp(Wrapped):
     It gets and gives what Flower's `FedAvg` asks for.
     """
 
-    def describe(self) -> tuple[int, tuple[str, ...], bool, str]:
+    def describe(self) -> TableFacts:
         """There is no table."""
-        return 1, (), False, ""
+        return TableFacts(1, (), has_labels=False, schema="")
 
     def compute(
         self,
@@ -55,10 +56,19 @@ class WrappedApp(Wrapped):
         n_clients = memory.plan.n_clients
         before = task.named(state, n_clients)
         reply = self._answer_of_app(before, {"server-round": index})
-        (answer,) = reply.array_records.values()
-        metrics: dict[str, object] = dict(*reply.metric_records.values())
-        answered = {name: array.numpy() for name, array in answer.items()}
-        added = task.contribution(before, answered, metrics.get("num-examples"))
+        array_records = list(reply.array_records.values())
+        metric_records = list(reply.metric_records.values())
+        if len(array_records) != 1 or len(metric_records) > 1:
+            raise LocalMisuseError(
+                f"the app answered with {len(array_records)} ArrayRecords and"
+                f" {len(metric_records)} MetricRecords, but its sum is of one, with at"
+                " most one: join them."
+            )
+        n_examples = None
+        if metric_records:
+            n_examples = metric_records[0].get("num-examples")
+        after = {name: array.numpy() for name, array in array_records[0].items()}
+        added = task.contribution(before, after, n_examples)
         for sentence in task.remarks(added, n_clients):
             node_logger.warning(
                 "round %d: %s",
@@ -66,9 +76,7 @@ class WrappedApp(Wrapped):
                 sentence,
                 extra=event("changed_part"),
             )
-        return list(
-            build_algorithm(memory.plan).rounds[index - 1].statistic(added, state)
-        )
+        return list(task_round(memory.plan, index).statistic(added, state))
 
     def _hand_on(
         self,
@@ -86,7 +94,8 @@ class WrappedApp(Wrapped):
     def _task_and_state(self, memory: Memory) -> tuple[ArraySumTask, State]:
         from flwr_dpkmeans.algorithms.statistics.array_sum import ArraySumTask
 
-        task, state = memory.plan.task, memory.clusters
+        task = memory.plan.task
+        state = memory.clusters
         if not isinstance(task, ArraySumTask) or state is None:
             raise ProtocolError(
                 f"the plan computes {task.name!r}, but this node's app answers sums of"
@@ -102,7 +111,7 @@ class WrappedApp(Wrapped):
         record = ArrayRecord(
             {name: FlowerArray(array) for name, array in arrays.items()}
         )
-        return self.answered({"arrays": record, "config": ConfigRecord(config)})
+        return self.reply_of_app({"arrays": record, "config": ConfigRecord(config)})
 
 
 secure_sum_mod = SecureAggregation(show_logs=show_node_logs, wrapped=WrappedApp)

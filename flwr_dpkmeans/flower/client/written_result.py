@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 from flwr_dpkmeans.algorithms.kmeans_task import CENTRE_DEVIATION
 from flwr_dpkmeans.algorithms.profile.profile_reading import read_profile
@@ -30,17 +30,23 @@ if TYPE_CHECKING:
 logger = placed_logger("flwr_dpkmeans.client")
 
 
+class Columns(NamedTuple):
+    """What columns are called, and what a schema says of them."""
+
+    names: tuple[str, ...] = ()
+    schema: Schema | None = None
+
+
 def run_result(
     plan: Plan,
     state: State,
     report: PrivacyReport,
-    names: tuple[str, ...] = (),
-    schema: Schema | None = None,
+    columns: Columns,
     profile: Callable[[Model], pd.DataFrame | None] = lambda model: None,
     **details: Unpack[ResultDetails],
 ) -> RunResult:
     """Read the clustering in a run's last state, with further `details` of it."""
-    figures = read_profile(plan, state, schema)
+    figures = read_profile(plan, state, columns.schema)
     bounds = Bounds(*plan.bounds)
     deviations = state.extras.get(CENTRE_DEVIATION)
     model = Model(
@@ -48,8 +54,8 @@ def run_result(
         state.counts,
         bounds,
         report,
-        names,
-        schema,
+        columns.names,
+        columns.schema,
         figures,
         deviations,
     )
@@ -67,16 +73,16 @@ def write_result(
     plan: Plan,
     state: State,
     report: PrivacyReport,
-    names: tuple[str, ...] = (),
-    schema: Schema | None = None,
+    columns: Columns,
     profile: Callable[[Model], pd.DataFrame | None] = lambda model: None,
     show: Callable[[str], None] = lambda text: None,
     *,
     aside: bool = False,
     **details: Unpack[ResultDetails],
 ) -> list[Path]:
-    """Write what a run found: a clustering, with further `details` of it, or a
-    task's own arrays.
+    """Write what a run found.
+
+    A clustering, with further `details` of it, or a task's own arrays.
 
     Returns absolute paths; `show` is told first what a console may print. `aside`
     leaves the profile of the party's own rows to a process of its own: how long it
@@ -90,8 +96,7 @@ def write_result(
         plan,
         state,
         report,
-        names,
-        schema,
+        columns,
         described,
         **details,
     )

@@ -30,10 +30,10 @@ def remember(context: Context, memory: Memory) -> None:
 
     At the run's end, its keys go.
     """
-    protocol = memory.protocol
-    if protocol.phase is Phase.FINISHED:
-        protocol = protocol.forgotten()
-        memory = changed(memory, protocol=protocol)
+    party = memory.party
+    if party.phase is Phase.FINISHED:
+        party = party.forgotten()
+        memory = changed(memory, party=party)
     record = ConfigRecord(memory.pack())
     # One record, put in place by one assignment, so that a crash leaves the old or the
     # new memory.

@@ -45,8 +45,9 @@ def exchange(
     timeout: float,
     on_replies: Listener[Message] = list,
 ) -> list[Message]:
-    """Send to all, wait up to `timeout` seconds in the way that suits the grid, and
-    return the replies in time.
+    """Send to all, wait up to `timeout` seconds in the way that suits the grid.
+
+    And return the replies in time.
     """
     if is_deployed(grid):
         return send_in_waves(
@@ -71,8 +72,9 @@ def send_in_waves(
     in_flight: int = IN_FLIGHT,
     poll: float = _POLL_SECONDS,
 ) -> list[Message]:
-    """Send and collect as `Grid.send_and_receive` does, but never more than `in_flight`
-    messages at a time.
+    """Send and collect as `Grid.send_and_receive` does.
+
+    But never more than `in_flight` messages at a time.
 
     `timeout` seconds are for all of them together, `poll` between two looks for
     replies.

@@ -30,8 +30,9 @@ TURN_FILE = "flwr-dpkmeans.turn"
 
 @contextlib.contextmanager
 def turn(grid: Grid, *, concurrent: bool) -> Iterator[None]:
-    """Ask a deployment's nodes only while no other run of its SuperLink does, unless
-    that is wanted.
+    """Ask a deployment's nodes only while no other run of its SuperLink does.
+
+    Unless that is wanted.
 
     A node answers one message at a time, so that runs at once are slow, and late.
     ServerApps of one SuperLink have one Flower home; where they run on several hosts,
@@ -60,8 +61,9 @@ def wait_for_nodes(
     wait: float,
     joined: Listener[int] = list,
 ) -> list[int]:
-    """Wait until the expected nodes have joined, and return their ids in ascending
-    order.
+    """Wait until the expected nodes have joined.
+
+    And return their ids in ascending order.
 
     With `n_clients` exactly this many take part, those with the lowest ids; without,
     all that are there once none has come or gone for 3 s or the time (seconds) is up,

@@ -37,8 +37,9 @@ _ERRORS = MappingProxyType(
 
 
 def message_of(node: int, request: Request) -> Message:
-    """A request as a message: each phase is an ordinary ``train`` message, the last one
-    ``evaluate``.
+    """A request as a message.
+
+    Each phase is an ordinary ``train`` message, the last one ``evaluate``.
     """
     kind = "evaluate" if request.stage is Stage.FINISH else "train"
     return Message(content_of(encode_request(request)), node, kind)

@@ -8,8 +8,9 @@ from flwr.serverapp import Grid
 
 
 def is_simulated_server() -> bool:
-    """Whether this ServerApp runs inside Flower's simulation process, where all nodes
-    join at once.
+    """Whether this ServerApp runs inside Flower's simulation process.
+
+    Where all nodes join at once.
     """
     return "flwr.simulation.run_simulation" in sys.modules
 

@@ -96,8 +96,9 @@ class SecureSum(PrivateKMeans, algorithm="array_sum"):
         )
 
     def _arrays(self) -> ArrayRecord | None:
-        """The arrays so far: what stands in the ring is of no use to who evaluates a
-        round.
+        """The arrays so far.
+
+        What stands in the ring is of no use to who evaluates a round.
         """
         server = self.run
         if server.clusters is None:
@@ -133,8 +134,9 @@ _MOST_WHOLE = 2**52
 
 
 def _require_summable(values: Mapping[str, NDArray[np.generic]]) -> None:
-    """Refuse first values that are no real numbers, or whole ones that a double would
-    change.
+    """Refuse first values that are no real numbers.
+
+    Or whole ones that a double would change.
     """
     foreign = [name for name, value in values.items() if value.dtype.kind not in "biuf"]
     if foreign:

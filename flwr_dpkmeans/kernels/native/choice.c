@@ -5,9 +5,11 @@
 /* Changes with the arguments or the meaning of any function. */
 EXPORTED int flwr_dpkmeans_interface(void) { return 1; }
 
-/* The suffix of the fastest functions that run here. */
+/* The suffix of the fastest functions that run here; tests choose another one. */
 EXPORTED const char *flwr_dpkmeans_variant(void) {
-#if defined(__x86_64__)
+#if defined(CHOSEN_VARIANT)
+    return CHOSEN_VARIANT;
+#elif defined(__x86_64__)
     __builtin_cpu_init();
     int has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     int has_avx512 = __builtin_cpu_supports("avx512f") &&

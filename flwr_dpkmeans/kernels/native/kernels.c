@@ -113,7 +113,7 @@ INLINE table table_of(const double *values, int64_t n, int64_t d) {
 INLINE doubles read_vector(const table *rows, int64_t row, int64_t vector, int64_t vectors) {
     const double *at = rows->values + row * rows->d + vector * PAIRS;
     if (vector < vectors - 1) return *(const doubles_in_row *)at;
-    if (row < rows->n - 1) {
+    if (at + PAIRS <= rows->values + rows->n * rows->d) {
         double_masks bits = (double_masks)*(const doubles_in_row *)at;
         return (doubles)(bits & rows->in_last);
     }
@@ -132,14 +132,18 @@ INLINE doubles read_steps(
     return steps;
 }
 
-/* Of a row, in steps; infinite if a value is off the grid. */
-INLINE double squared_norm(const table *rows, int64_t row) {
-    int64_t vectors = vectors_of(rows->d);
+/* The squared length of a row's residual from a centre, or from zero if that is null, in
+   steps; infinite if a value is off the grid. `residual` may be null, too. */
+INLINE double read_residual(
+    const table *rows, int64_t row, const doubles *centre, doubles *residual,
+    int64_t vectors) {
     double_masks off_grid = {0};
     doubles squares = {0};
     for (int64_t vector = 0; vector < vectors; vector++) {
-        doubles steps = read_steps(rows, row, vector, vectors, &off_grid);
-        squares += steps * steps;
+        doubles difference = read_steps(rows, row, vector, vectors, &off_grid);
+        if (centre) difference -= centre[vector];
+        if (residual) residual[vector] = difference;
+        squares += difference * difference;
     }
     return any_of(off_grid) ? INFINITY : sum_of(squares);
 }
@@ -399,17 +403,6 @@ INLINE double read_tile(
     return any_of(off_grid) ? INFINITY : largest;
 }
 
-INLINE double square_between(
-    const table *rows, int64_t row, const doubles *centroid, int64_t vectors) {
-    doubles squares = {0};
-    for (int64_t vector = 0; vector < vectors; vector++) {
-        doubles steps = read_vector(rows, row, vector, vectors) * GRID;
-        doubles difference = steps - centroid[vector];
-        squares += difference * difference;
-    }
-    return sum_of(squares);
-}
-
 /* The nearest centroid, decided where all is exact; the lowest index at ties. */
 static int32_t exactly_nearest(
     const table *rows, int64_t row, const centroid_scores *centroids, int64_t vectors) {
@@ -417,7 +410,7 @@ static int32_t exactly_nearest(
     int32_t nearest = 0;
     for (int64_t centroid = 0; centroid < centroids->k; centroid++) {
         const doubles *at = centroids->steps + centroid * vectors;
-        double square = square_between(rows, row, at, vectors);
+        double square = read_residual(rows, row, at, NULL, vectors);
         if (square < smallest) {
             smallest = square;
             nearest = (int32_t)centroid;
@@ -446,7 +439,7 @@ INLINE int assign_tiles(
             labels[row] = label;
             if (!squares) continue;
             const doubles *centroid = centroids->steps + label * vectors;
-            double square = square_between(rows, row, centroid, vectors);
+            double square = read_residual(rows, row, centroid, NULL, vectors);
             squares[row] = square * (STEP * STEP);
         }
     }
@@ -508,15 +501,8 @@ INLINE int add_residual(
     if (label < 0) return OUTSIDE;
     label = label < round->k ? label : round->k - 1;
     const doubles *centroid = round->centroids + label * vectors;
-    double_masks off_grid = {0};
-    doubles squares = {0};
-    for (int64_t vector = 0; vector < vectors; vector++) {
-        doubles steps = read_steps(rows, row, vector, vectors, &off_grid);
-        residual[vector] = steps - centroid[vector];
-        squares += residual[vector] * residual[vector];
-    }
-    double square = sum_of(squares);
-    if (any_of(off_grid) || !(square <= LARGEST_SQUARE)) return OUTSIDE;
+    double square = read_residual(rows, row, centroid, residual, vectors);
+    if (!(square <= LARGEST_SQUARE)) return OUTSIDE;
     if (round->squared_radii && square * (STEP * STEP) > round->squared_radii[label])
         return DONE;
     double length = sqrt(square) * STEP;
@@ -597,14 +583,8 @@ int EXPORTED(unit_residuals)(
     doubles *residual = new_vectors(vectors);
     int status = residual ? DONE : NO_MEMORY;
     for (int64_t row = 0; status == DONE && row < n; row++) {
-        double_masks off_grid = {0};
-        doubles squares = {0};
-        for (int64_t vector = 0; vector < vectors; vector++) {
-            residual[vector] = read_steps(&rows, row, vector, vectors, &off_grid);
-            squares += residual[vector] * residual[vector];
-        }
-        double square = sum_of(squares);
-        if (any_of(off_grid) || !(square <= LARGEST_SQUARE)) status = OUTSIDE;
+        double square = read_residual(&rows, row, NULL, residual, vectors);
+        if (!(square <= LARGEST_SQUARE)) status = OUTSIDE;
         double length = sqrt(square) * STEP;
         double factor = SHADE / (length > radius ? length : radius);
         for (int64_t vector = 0; vector < vectors; vector++)
@@ -637,7 +617,8 @@ INLINE int project_all(
     doubles *of_row = vectors <= MOST_IN_REGISTERS ? in_registers : scratch;
     for (int64_t row = 0; row < rows->n; row++) {
         const double *values = rows->values + row * rows->d;
-        if (!(squared_norm(rows, row) <= farthest)) return OUTSIDE;
+        double square = read_residual(rows, row, NULL, NULL, vectors_of(rows->d));
+        if (!(square <= farthest)) return OUTSIDE;
         project_row(values, rows->d, axes, start, of_row, vectors);
         const double *sums = (const double *)of_row;
         for (int64_t column = 0; column < width; column++)
@@ -739,15 +720,8 @@ int EXPORTED(distance_counts)(
     if (!middle) return NO_MEMORY;
     int status = largest_square <= LARGEST_SQUARE ? DONE : OUTSIDE;
     for (int64_t row = 0; status == DONE && row < n; row++) {
-        double_masks off_grid = {0};
-        doubles squares = {0};
-        for (int64_t vector = 0; vector < vectors; vector++) {
-            doubles steps = read_steps(&rows, row, vector, vectors, &off_grid);
-            doubles difference = steps - middle[vector];
-            squares += difference * difference;
-        }
-        double square = sum_of(squares);
-        if (any_of(off_grid) || !(square <= LARGEST_SQUARE)) status = OUTSIDE;
+        double square = read_residual(&rows, row, middle, NULL, vectors);
+        if (!(square <= LARGEST_SQUARE)) status = OUTSIDE;
         double distance = square * (STEP * STEP);
         /* Most rows are far, where the high edges are. */
         int64_t n_below = n_bins;
@@ -765,10 +739,11 @@ int EXPORTED(clip_rows)(
     const double *values, int64_t n, int64_t d, double largest_square, double shaded,
     double *clipped, int64_t *n_clipped) {
     table rows = table_of(values, n, d);
+    int64_t vectors = vectors_of(d);
     int64_t n_far = 0;
     memcpy(clipped, values, (size_t)(n * d) * sizeof(double));
     for (int64_t row = 0; row < n; row++) {
-        double square = squared_norm(&rows, row);
+        double square = read_residual(&rows, row, NULL, NULL, vectors);
         if (!(square <= LARGEST_SQUARE)) return OUTSIDE;
         double distance = square * (STEP * STEP);
         if (distance <= largest_square) continue;

@@ -27,8 +27,9 @@ _SIDEWAYS = 0.5  # of what is cut, along axes that a cluster does not lie on
 
 
 def unheard_cut(radii: FloatArray, n_features: int) -> FloatArray:
-    """Say how far pulling residuals back to their radius may move a mean, (k, 1), where
-    nothing of it is released.
+    """Say how far pulling residuals back to their radius may move a mean, (k, 1).
+
+    Where nothing of it is released.
     """
     # Columns share what is cut of a residual.
     part = _UNHEARD_CUT / math.sqrt(n_features)
@@ -70,8 +71,9 @@ def dropped_rows(
     n_rows: float,
     radius: float,
 ) -> float:
-    """Estimate how far rows beyond the radius, which are in no sum and no count, would
-    move a mean.
+    """Estimate how far rows beyond the radius would move a mean.
+
+    They are in no sum and no count.
 
     They are what the counts lack of all rows.
     """
@@ -89,8 +91,9 @@ def pulled_rows(
     counts: FloatArray,
     mean_beyond: float,
 ) -> FloatArray:
-    """Say how far pulling rows back to a ball around a common point may move the means
-    of clusters, (k, d), where nothing of it is released.
+    """Say how far pulling rows back to a ball may move the means of clusters, (k, d).
+
+    The ball is around a common point, and nothing of it is released.
 
     Rows beyond it are in few clusters, nobody knows in which, and lie mostly where a
     cluster's centre lies from the ball's.

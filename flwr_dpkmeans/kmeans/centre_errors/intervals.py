@@ -47,8 +47,9 @@ def half_widths(
 
 
 def on_grid(*parts: FloatArray | float) -> FloatArray:
-    """Add standard deviations in squares: from a step of the grid to the width of the
-    box, on the grid.
+    """Add standard deviations in squares.
+
+    From a step of the grid to the width of the box, on the grid.
     """
     squares = sum(map(np.square, parts))
     roots = np.sqrt(squares)

@@ -24,8 +24,9 @@ def moved_labels(
     after: FloatArray,
     variances: FloatArray | None = None,
 ) -> FloatArray:
-    """Estimate by how much means follow the centres' last step, as rows at borders
-    change their labels.
+    """Estimate by how much means follow the centres' last step.
+
+    As rows at borders change their labels.
 
     The border between two centres moves by the mean of their steps along the line
     through them. What a mean follows of it depends on how many rows lie there: all

@@ -1,5 +1,6 @@
-"""Where proxies lie: many more points than clusters, spread over a private ellipsoid,
-weighted by noisy counts.
+"""Where proxies lie: many more points than clusters.
+
+They are spread over a private ellipsoid, and weighted by noisy counts.
 
 The ellipsoid comes from a noisy mean and covariance; nothing here sees private rows.
 Samples and proxies are on the grid, so that distances and sums are exact and all

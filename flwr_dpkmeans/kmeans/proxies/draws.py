@@ -17,8 +17,9 @@ def normal_samples(
     n_proxies: int,
     generator: np.random.Generator,
 ) -> FloatArray:
-    """Draw points (n, c) from the normal distribution of the private covariance in the
-    space of its leading c axes.
+    """Draw points (n, c) from the normal distribution of the private covariance.
+
+    In the space of its leading c axes.
     """
     width = len(variances)
     shape = sample_size(n_proxies, width), width
@@ -45,8 +46,9 @@ def points_in_cubes(
     halves: FloatArray,
     generator: np.random.Generator,
 ) -> FloatArray:
-    """Draw a point (d,) from each cube of the half widths (n, 1) around the centre, cut
-    to the box.
+    """Draw a point (d,) from each cube around the centre, cut to the box.
+
+    Cubes have the half widths (n, 1).
     """
     low = np.clip(centre - halves, -1.0, 1.0)
     high = np.clip(centre + halves, -1.0, 1.0)

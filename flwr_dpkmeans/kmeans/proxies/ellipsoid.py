@@ -41,8 +41,9 @@ class Ellipsoid:
 
 
 def shrunk_centre(noisy_mean: FloatArray, noise: float) -> FloatArray:
-    """Pull a noisy mean (d,) toward the middle of the box, by how much of its length
-    noise explains; on the grid.
+    """Pull a noisy mean (d,) toward the middle of the box.
+
+    By how much of its length noise explains; on the grid.
     """
     squares = np.square(noisy_mean)
     square = float(squares.mean())
@@ -108,8 +109,9 @@ def _shrunk_beside_diagonal(matrix: FloatArray, noise: float) -> FloatArray:
 
 
 def _all_lengths(leading: FloatArray, relative: FloatArray) -> FloatArray:
-    """Eigenvalues, and behind them equal ones for the axes that a wide table has no
-    vectors of.
+    """Eigenvalues, and behind them equal ones for further axes.
+
+    A wide table has no vectors of these.
     """
     n_features = len(relative)
     missing = n_features - len(leading)

@@ -16,8 +16,9 @@ _NEIGHBOUR = 2.5
 
 
 def heard_among(n: int) -> float:
-    """Deviations of the noise that any of n counts exceeds with a chance of 0.002 at
-    most; 0 for no counts.
+    """Deviations of the noise that any of n counts hardly ever exceeds.
+
+    With a chance of 0.002 at most; 0 for no counts.
     """
     if n == 0:
         return 0.0

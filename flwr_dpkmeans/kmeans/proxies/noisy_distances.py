@@ -16,8 +16,9 @@ BIN_ERROR = 0.15
 
 
 def farthest_heard(scores: FloatArray, threshold: float) -> int:
-    """Index of the farthest bin that stands out of the noise, alone or together with
-    its neighbours; 0 if none does.
+    """Index of the farthest bin that stands out of the noise; 0 if none does.
+
+    Alone or together with its neighbours.
 
     `scores` are noisy counts in standard deviations of their noise, the farthest first.
     A few rows in several bins are heard together: 2, and 4, are looked at outside of
@@ -42,8 +43,9 @@ def farther_if_likelier(
     noise: FloatArray,
     n: float,
 ) -> int:
-    """The bin `first`, or a farther one where n rows are likelier to begin than
-    anywhere from about there on.
+    """The bin `first`, or a farther one where n rows likely begin.
+
+    They are likelier to begin there than anywhere from about there on.
 
     Rows are taken to lie in three bins, a quarter, a half and a quarter of them. Few
     rows may not be heard where they are, and noise is then heard in some bin near the
@@ -69,8 +71,9 @@ def binned_square(
     edges: FloatArray,
     n: float,
 ) -> tuple[float, float]:
-    """Mean squared distance of n points, and its standard deviation, from noisy counts
-    by squared distance.
+    """Mean squared distance of n points, and its standard deviation.
+
+    From noisy counts by squared distance.
     """
     middles = edges * MIDDLE_OF_BIN
     square = math.fsum(counts * middles) / n

@@ -20,8 +20,9 @@ def box_samples(
     *,
     cover: float | None,
 ) -> FloatArray:
-    """Draw points from the parallelepiped of the private covariance, cut to the box
-    [-1, 1]^d.
+    """Draw points from the parallelepiped of the private covariance.
+
+    It is cut to the box [-1, 1]^d.
 
     `variances` (d,) and `axes` (d, n_axes) are those of an `Ellipsoid`. `cover` draws
     three tenths uniformly from the part of the box so far from the centre along every

@@ -20,8 +20,9 @@ def split_largest(
     total: float,
     generator: np.random.Generator,
 ) -> tuple[FloatArray, int, int] | None:
-    """Halve the cluster that costs most by the center (k, d) with the fewest rows, if
-    that lowers the cost; or None.
+    """Halve the cluster that costs most by the center (k, d) with the fewest rows.
+
+    If that lowers the cost; or None.
 
     Returned with both indices. `likely` (k,) are expected counts, `missing` (k,) the
     chances that a center has no rows and one is missing elsewhere, `mean_squares` (k,)

@@ -20,8 +20,9 @@ def tessellation(
     generator: np.random.Generator,
     most_distances: int = _MOST_DISTANCES,
 ) -> FloatArray:
-    """Choose proxies, on the grid, as a centroidal Voronoi tessellation of samples (n,
-    d): k-means++, then Lloyd steps.
+    """Choose proxies, on the grid, as a centroidal Voronoi tessellation of samples.
+
+    Samples are (n, d): k-means++, then Lloyd steps.
 
     Above some 5,000 proxies, by chance: nobody would wait. Fewer samples than proxies
     are a `DataError`.
@@ -60,8 +61,9 @@ def cell_radii(samples: FloatArray, proxies: FloatArray) -> FloatArray:
 
 
 def at_means(proxies: FloatArray, points: FloatArray) -> FloatArray:
-    """Move each proxy to the mean, on the grid, of the points (n, d) that it is nearest
-    to, where there are any.
+    """Move each proxy to the mean, on the grid, of the points that it is nearest to.
+
+    Points are (n, d); a proxy without any stays.
     """
     labels = nearest_centroids(points, proxies)[0]
     n_proxies = len(proxies)

@@ -41,8 +41,9 @@ def axis_variance(
     prior: float,
     prior_variance: float,
 ) -> tuple[float, float]:
-    """Variance along an axis, on average, from the noisy mean of |x|^2 with noise of
-    standard deviation `noise`.
+    """Variance along an axis, on average.
+
+    From the noisy mean of |x|^2 with noise of standard deviation `noise`.
 
     `offset` is where x has its mean, with noise `error` on each entry. Averaged, by
     precision, with what was known before; and at least a part of its own standard
@@ -72,7 +73,10 @@ def by_precision(
     second: float,
     second_variance: float,
 ) -> tuple[float, float]:
-    """Average two estimates of one number by precision: the average, and its variance."""
+    """Average two estimates of one number by precision.
+
+    Returns the average, and its variance.
+    """
     both = first_variance + second_variance
     weighted = first * second_variance + second * first_variance
     variance = first_variance * second_variance / both

@@ -95,8 +95,9 @@ def unheard_rows(
     histogram: tuple[FloatArray, FloatArray],
     n: float,
 ) -> FloatArray:
-    """Rows of proxies (n_proxies,) that are too few to be heard at any of them, but are
-    heard far away all together.
+    """Rows of proxies (n_proxies,) that are too few to be heard at any of them.
+
+    But are heard far away all together.
 
     `bins` are the proxies' by distance, `counts` with their `noise` what was released,
     `weights` what was made of them. Of all `n` rows those in a bin and beyond are
@@ -141,7 +142,9 @@ def unheard_rows(
     is_more &= total < 0.5 * n
     is_more &= n_beyond > 0.0
     standing_out = np.flatnonzero(is_more)
-    nearest = max(standing_out.tolist(), default=-1)
+    if not len(standing_out):
+        return np.zeros(n_proxies)
+    nearest = standing_out[-1]
     n_here = np.bincount(bins, minlength=N_DISTANCES)
     may_lack = np.arange(N_DISTANCES) <= nearest
     may_lack &= n_here > 0

@@ -23,8 +23,9 @@ def cost_curve(
     n_init: int,
     seed: int,
 ) -> tuple[FloatArray, list[FloatArray]]:
-    """Weighted k-means cost, per unit of weight and never rising, and centers for k = 1
-    to `largest`.
+    """Weighted k-means cost, per unit of weight and never rising.
+
+    And centers for k = 1 to `largest`.
 
     FedDP-KMeans, appendix H.3: weighted server points stand for the clients' data, so
     the curve costs no privacy.

@@ -43,8 +43,9 @@ def sphere_packing(
     generator: np.random.Generator,
     method: PackingMethod,
 ) -> FloatArray:
-    """Draw well-separated centroids (k, d) in [-1, 1]^d, on the 2^-16 grid, without
-    looking at data.
+    """Draw well-separated centroids (k, d) in [-1, 1]^d, on the 2^-16 grid.
+
+    Without looking at data.
 
     `HALVE` starts with the radius 1 and halves it until all centroids can be placed;
     the FastLloyd code does this. `BISECT` goes on with 6 bisection steps between that
@@ -121,8 +122,9 @@ def _packed(
     generator: np.random.Generator,
     method: PackingMethod,
 ) -> FloatArray | None:
-    """Place all centroids at this radius, or return None after so many rejections in a
-    row.
+    """Place all centroids at this radius.
+
+    Or return None after so many rejections in a row.
 
     Equivalent to drawing one candidate at a time; only the drawing and the distances
     are done pool by pool.

@@ -59,7 +59,10 @@ def squares_to(
     lengths: FloatArray,
     places: Sequence[int],
 ) -> FloatArray:
-    """Squared distances (m, n) of points, of the squared lengths (n,), from m of them."""
+    """Squared distances (m, n) of points from m of them.
+
+    Points have the squared lengths (n,).
+    """
     squares: FloatArray = lengths + (
         lengths[places][:, None] - 2.0 * (points[places] @ points.T)
     )

@@ -101,8 +101,9 @@ def _lloyd(
 
 
 def usable_weights(weights: npt.ArrayLike, n_clusters: int) -> FloatArray:
-    """Return weights of which at least `n_clusters` are positive, where there are so
-    many.
+    """Return weights of which at least `n_clusters` are positive.
+
+    Where there are so many.
     """
     values = np.maximum(np.asarray(weights, dtype=np.float64), 0.0)
     if int((values > 0.0).sum()) >= n_clusters:

@@ -76,7 +76,7 @@ def _moved_in(
     high: float,
     noise_std: float,
 ) -> tuple[float, float]:
-    """The bins of a range that hold nearly all rows, and a bin farther on both sides."""
+    """The bins of a range that hold nearly all rows, and one more on both sides."""
     window = bulk_and_tails(counts, noise_std)
     if window is None:
         return low, high

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,6 +18,18 @@ _MOSTLY_CLIPPED = 0.75
 _MOST_GROWTH = 4.0
 
 
+@dataclass(frozen=True)
+class RadiusRule:
+    """What radii are to be, and how surely they are so already."""
+
+    width: float
+    """Radius over root mean square that is aimed at, at least 1."""
+    prior_variance: float
+    """Relative variance of the prior that radii are right already."""
+    floor: float
+    """Smallest part of a radius that is left."""
+
+
 def next_radii(
     radii: FloatArray,
     squares: FloatArray,
@@ -25,9 +38,7 @@ def next_radii(
     *,
     noise: float,
     counts_noise: float,
-    width: float,
-    prior_variance: float,
-    floor: float,
+    rule: RadiusRule,
 ) -> FloatArray:
     """Choose radii for the next round from the private mean squares of residuals.
 
@@ -41,12 +52,8 @@ def next_radii(
         Numbers of rows, with `counts_noise`.
     explained : array of the same shape
         What steps take off the means.
-    width : float
-        Radius over root mean square that is aimed at, at least 1.
-    prior_variance : float
-        Relative variance of the prior that radii are right already.
-    floor : float
-        Smallest part of a radius that is returned.
+    rule : RadiusRule
+        What is aimed at.
 
     The mean over all rows is averaged, by precision, with the prior, and that of a
     cluster, where it is more, with that over all rows, by how far clusters scatter.
@@ -62,9 +69,8 @@ def next_radii(
         counts,
         areas,
         remaining,
-        noise=noise,
-        width=width,
-        prior_variance=prior_variance,
+        noise,
+        rule,
     )
     # Variances of a quotient: by the noise of the sum, and by that of the count.
     of_counts = np.clip(means, 0.0, 1.0) * counts_noise
@@ -80,11 +86,11 @@ def next_radii(
     surplus = np.maximum(remaining - pooled, 0.0)
     estimates = pooled + surplus * weights
     is_distinct = scatter > errors
-    ratios = width * np.sqrt(estimates) / radii
+    ratios = rule.width * np.sqrt(estimates) / radii
     is_clipped = is_distinct & (means > _MOSTLY_CLIPPED)
     ratios = np.where(is_clipped, _MOST_GROWTH, ratios)
     most_growth = np.where(is_distinct, _MOST_GROWTH, 1.0)
-    growth = np.clip(ratios, floor, most_growth)
+    growth = np.clip(ratios, rule.floor, most_growth)
     return as_floats(radii * growth)
 
 
@@ -92,19 +98,17 @@ def _pooled_square(
     counts: FloatArray,
     areas: FloatArray,
     remaining: FloatArray,
-    *,
     noise: float,
-    width: float,
-    prior_variance: float,
+    rule: RadiusRule,
 ) -> float:
     """Mean square over all rows, averaged with the prior that radii are right."""
     total = math.fsum(counts)
     usual = float(counts @ areas) / total
     squared_areas = float(areas @ areas)
     error = noise**2 * squared_areas / total**2
-    prior = prior_variance * usual**2
+    prior = rule.prior_variance * usual**2
     mean = float(counts @ remaining) / total
     pooled = max(mean, 0.0)
-    expected = usual / width**2
+    expected = usual / rule.width**2
     weighted = pooled * prior + expected * error
     return weighted / (prior + error)

@@ -6,10 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from flwr_dpkmeans.errors import invalid, require_positive
-from flwr_dpkmeans.privacy.closeness import (
-    SAME,
-    Closeness,
-)
+from flwr_dpkmeans.privacy.closeness import SAME, Closeness
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,7 @@ import math
 from collections.abc import Sequence
 
 from flwr_dpkmeans.errors import LocalMisuseError
-from flwr_dpkmeans.privacy.closeness import (
-    Closeness,
-    joint_closeness,
-)
+from flwr_dpkmeans.privacy.closeness import Closeness, joint_closeness
 from flwr_dpkmeans.privacy.release.events import Event, GaussianRelease, PureRelease
 
 _LITTLE_LESS = 1.0 - 2.0**-40

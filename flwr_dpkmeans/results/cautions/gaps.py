@@ -33,8 +33,9 @@ _ALL = "all"
 
 @dataclass(frozen=True)
 class Gaps:
-    """The gaps of the columns that are clustered, by cluster and feature, in units of
-    the data.
+    """The gaps of the columns that are clustered, by cluster and feature.
+
+    In units of the data.
     """
 
     present: Array = field(repr=False)

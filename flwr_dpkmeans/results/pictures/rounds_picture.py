@@ -123,7 +123,7 @@ def _draw_epsilon(axis: Axes, report: PrivacyReport) -> None:
     named = [
         f"{line.round_index}: {line.round_name}"
         for line in report.releases
-        if Plan.discovers(line.round_index)
+        if Plan.is_preliminary(line.round_index)
     ]
     notes = ["numbers are rounds", *dict.fromkeys(named)]
     if any("'" in name for name in costs):
@@ -154,7 +154,7 @@ def _draw_radius(axis: Axes, result: RunResult) -> None:
     moving = [
         line
         for line in result.report.releases
-        if not Plan.discovers(line.round_index)
+        if not Plan.is_preliminary(line.round_index)
         and line.round_name not in CLOSING_ROUNDS
     ]
     radii = {line.round_index: line.radius for line in moving}

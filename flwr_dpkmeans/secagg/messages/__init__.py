@@ -1,6 +1,7 @@
 """What travels: frozen messages of the aggregation protocol, independent of transport.
 
-One request and one reply for each `Stage`; `messages.packed_parts` has their parts as bytes.
+One request and one reply for each `Stage`; `messages.packed_parts` has their parts as
+bytes.
 """
 
 from __future__ import annotations

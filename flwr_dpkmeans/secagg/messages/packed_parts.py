@@ -7,7 +7,7 @@ repetitions are checked before anything is computed.
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
 
@@ -107,7 +107,7 @@ def unpack_boxes(blob: bytes) -> dict[int, bytes]:
         # Against millions of empty boxes, which would keep a reader busy.
         if start > len(blob) or len(boxes) == MAX_BOXES:
             raise ProtocolError(
-                f"sealed group keys are cut off, or more than {MAX_BOXES}: message"
+                f"sealed boxes are cut off, or more than {MAX_BOXES}: message"
                 " discarded."
             )
         node, length = _BOX_HEAD.unpack_from(blob, position)
@@ -115,7 +115,7 @@ def unpack_boxes(blob: bytes) -> dict[int, bytes]:
         box = blob[start:position]
         if len(box) != length or node in boxes:
             raise ProtocolError(
-                "sealed group keys are cut off or repeated: message discarded."
+                "sealed boxes are cut off or repeated: message discarded."
             )
         boxes[node] = box
     return boxes
@@ -133,7 +133,7 @@ def unpack_nodes(blob: bytes) -> NodeIds:
 
 
 @lru_cache(maxsize=16)
-def pack_marks(marks: Collection[bytes]) -> bytes:
+def pack_marks(marks: frozenset[bytes]) -> bytes:
     """Join hashes of 32 bytes, sorted."""
     return b"".join(sorted(marks))
 

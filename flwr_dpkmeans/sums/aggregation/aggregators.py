@@ -43,7 +43,7 @@ def party_of(
         private_key=private_key,
         min_cohort=min_cohort,
         max_silent=plan.max_silent,
-        authored=plan.model.hides_sums(),
+        authored=plan.trust_model.hides_sums(),
         plan_digest=plan_digest,
     )
     return plan.aggregator.party(plan, start)
@@ -60,7 +60,7 @@ def session_of(
         min_cohort=plan.min_cohort,
         max_retries=plan.settings.max_retries,
         max_silent=plan.max_silent,
-        authored=plan.model.hides_sums(),
+        authored=plan.trust_model.hides_sums(),
         credentials=credentials,
     )
     return plan.aggregator.session(agreed, roster, limits)

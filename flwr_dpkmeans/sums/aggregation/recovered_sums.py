@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from flwr_dpkmeans.sums.plan import Plan
 
 _RECOVERED_PART = 8
-# Bytes around the numbers in messages, as `planner.forecast` has them of the others.
+# Bytes around the numbers in messages, as `planner.traffic` has them of the others.
 _SHARE_REPLY = 250
 _UNMASK_REQUEST = 100
 _UNMASK_REPLY = 80
@@ -61,6 +61,11 @@ class Recovered(Repeated):
         graph = recovery_graph(n_sharers, t)
         fewest = min(survivors, graph.fewest_open(n_sharers, t))
         return Shares(n_clients, t, max(0, n_clients - fewest))
+
+    def mask_pairs(self, plan: Plan) -> tuple[int, int]:
+        """With each neighbour it agrees in each round, and once before them."""
+        degree = recovery_graph(plan.n_clients, plan.max_silent).degree
+        return degree, degree * (1 + len(plan.all_rounds))
 
     def check(self, plan: Plan) -> None:
         """Both refuse numbers that sums cannot be recovered with."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypedDict
 from flwr_dpkmeans.secagg.credentials import Credential
 from flwr_dpkmeans.secagg.party import Party
 from flwr_dpkmeans.secagg.retry import Retry
-from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO, Roster
+from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO, Roster, mask_degree
 from flwr_dpkmeans.sums.aggregation.plain_sums import Plain
 from flwr_dpkmeans.sums.trust import Shares
 
@@ -88,6 +88,12 @@ class Repeated:
         without one is not opened.
         """
         return Shares(n_clients, plan.max_silent)
+
+    def mask_pairs(self, plan: Plan) -> tuple[int, int]:
+        """With how many neighbours a client masks, and how often it agrees on a key."""
+        n_clients = plan.n_clients
+        degree = min(n_clients - 1, mask_degree(n_clients, plan.max_silent))
+        return degree, degree
 
     def check(self, plan: Plan) -> None:
         """Refuse numbers that sums cannot be made with; most will do."""

@@ -107,7 +107,7 @@ def _fewer_than_declared(
     if not total.is_below(least_part * declared):
         return ()
     reasons = [counted.others] if counted.others else []
-    if not plan.model.alone:
+    if not plan.trust_model.alone:
         reasons.append(report_sentence("silent"))
     unless = report_sentence("unless", reasons=" or ".join(reasons)) if reasons else ""
     return (report_sentence("fewer_counted", unless=unless, **total.words(declared)),)

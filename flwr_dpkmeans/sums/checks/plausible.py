@@ -87,7 +87,7 @@ def _most_rows(
     if plan.settings.n_examples is not None:
         return min(limit, DECLARED_ROOM * plan.settings.n_examples)
     counting = plan.count
-    if plan.n_examples is None or counting is None or plan.discovers(index):
+    if plan.n_examples is None or counting is None or plan.is_preliminary(index):
         return limit
     # The count itself was noisy.
     block = next(block for block in counting.blocks if block.name == COUNT)
@@ -115,5 +115,5 @@ def _room(
     # A cohort of more clients than those whose shares arrived made the shares smaller,
     # not larger.
     shares = plan.shares_of(n_clients, n_sharers)
-    factor = planned.model.released_factor(shares)
+    factor = planned.trust_model.released_factor(shares)
     return n_scales * block.noise_scale * factor

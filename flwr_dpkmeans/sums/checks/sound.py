@@ -11,11 +11,7 @@ from flwr_dpkmeans.errors import (
     distinct_texts,
 )
 from flwr_dpkmeans.privacy import release
-from flwr_dpkmeans.privacy.release import (
-    Block,
-    NoiseShape,
-    PrivacyUnit,
-)
+from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit
 from flwr_dpkmeans.secagg.ring import require_no_wrap
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound
 
@@ -33,8 +29,8 @@ def check_plan(plan: Plan) -> None:
     Such as a delta that is too large, or too few clients to recover sums from.
     """
     settings = plan.settings
-    plan.model.require_stated(plan.shares)
-    if plan.model.alone and settings.masking:
+    plan.trust_model.require_stated(plan.shares)
+    if plan.trust_model.alone and settings.masking:
         raise PlanError(
             f"trust is {settings.trust!r}, where one party holds all rows, but the run"
             " masks several parties' sums: use DPKMeans for one table, or choose"
@@ -93,7 +89,7 @@ def check_round(plan: Plan, planned: PlannedRound) -> None:
             f"round {planned.name!r} releases two arrays of one name, but only the last"
             " of them could be read: give them names of their own."
         )
-    planned.model.check(planned.blocks)
+    planned.trust_model.check(planned.blocks)
     for block in planned.blocks:
         _check_block(plan, planned, block)
 
@@ -122,11 +118,13 @@ def _check_block(
     by_record = sensitivity.unit is PrivacyUnit.RECORD
     per_client = MAX_ROWS_PER_CLIENT if by_record else 1
     largest = block.entry_bound * per_client * plan.n_clients
-    released_std = block.standard_deviation * planned.model.released_factor(plan.shares)
+    released_std = block.standard_deviation * planned.trust_model.released_factor(
+        plan.shares
+    )
     require_no_wrap(largest, released_std, block.name, plan.fraction_bits)
     # Discrete noise of less than a grid step is no longer close to a continuous one
     # [M3].
-    scale = block.noise_scale * planned.model.drawn_factor(plan.shares)
+    scale = block.noise_scale * planned.trust_model.drawn_factor(plan.shares)
     is_noisy = block.noise is not NoiseShape.NONE
     if is_noisy and scale * 2.0**plan.fraction_bits < 1.0:
         raise PlanError(

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from flwr_dpkmeans.errors import (
-    ConfigurationError,
-)
-from flwr_dpkmeans.privacy.release import (
-    NoiseShape,
-)
+from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.privacy.release import NoiseShape
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.public_facts import ServerData
 from flwr_dpkmeans.sums.task import TASKS, Task

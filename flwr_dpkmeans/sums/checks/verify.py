@@ -7,9 +7,7 @@ import re
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
 
-from flwr_dpkmeans.errors import (
-    ProtocolError,
-)
+from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.sums.build import task_round
 from flwr_dpkmeans.sums.draft import redraft_plan
 from flwr_dpkmeans.sums.outcome import Discoveries
@@ -78,13 +76,18 @@ def _require_digests(plan: Plan) -> None:
 
 
 def _require_counts(plan: Plan) -> None:
-    """Refuse a plan for nobody, or with rows that nobody declared or counted."""
+    """Refuse a plan for nobody or nothing, or with rows that nobody counted."""
     n_examples = plan.n_examples
     is_empty = n_examples is not None and n_examples < 1
     if plan.n_clients < 1 or is_empty:
         raise ProtocolError(
             "the plan is for nobody, but it needs at least one client and one row: stop"
             " the run."
+        )
+    if plan.n_features is not None and plan.n_features < 1:
+        raise ProtocolError(
+            f"the plan is for tables of {plan.n_features} columns, but it needs at"
+            " least one: stop the run."
         )
     is_declared = plan.settings.n_examples is not None
     if n_examples is not None and not is_declared and plan.count is None:
@@ -105,7 +108,7 @@ def _require_server_points(plan: Plan) -> None:
         )
     # Without the points clients would stand still after a release that the server
     # cannot read.
-    if plan.server_advances and not plan.model.server_has_result():
+    if plan.server_advances and not plan.trust_model.server_has_result():
         raise ProtocolError(
             "the plan keeps the server's points back, but under trust"
             f" {plan.settings.trust!r} the clients go on by themselves and need them:"

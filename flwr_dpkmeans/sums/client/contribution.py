@@ -37,7 +37,7 @@ class Contribution:
     @cached_property
     def shares(self) -> Shares:
         """Who adds noise."""
-        party = self.memory.protocol
+        party = self.memory.party
         cohort = party.cohort
         sharers = cohort if party.announced is None else party.announced
         return self.plan.shares_of(len(cohort.members), len(sharers.members))
@@ -65,7 +65,7 @@ class Contribution:
         plan = self.plan
         planned = self.planned
         noise = make_noise_source(plan, "client", stream, *self.message.attempt_id)
-        return planned.model.contribute(
+        return planned.trust_model.contribute(
             exact, planned.blocks, plan.fraction_bits, self.shares, noise
         )
 
@@ -79,6 +79,6 @@ class Contribution:
         return party.answer(
             message,
             vector,
-            blinded=self.planned.model.hides_sums(),
+            blinded=self.planned.trust_model.hides_sums(),
             state_digest=self._state_digest,
         )

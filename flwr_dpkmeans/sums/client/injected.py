@@ -27,13 +27,16 @@ class Guard:
     stream: int
     """Numbers this client's seeded noise."""
     data_id = ""
+    """The data set's name in the ledger."""
     min_cohort = 0
+    """Fewest clients whose sum the policy allows."""
     identity: Signer | None = None
+    """Signs this node's keys; None: nobody can tell that they are its own."""
     pinned: Mapping[bytes, str] | None = None
     """Identities that the policy pins, with their names; None if it pins nobody."""
 
     def marks(self) -> frozenset[bytes]:
-        """What the server is told of the identities that this node pins."""
+        """Make `secagg.pins.pin_mark` of each pinned identity, for the server."""
         return frozenset()
 
     def started(self) -> str:
@@ -81,9 +84,9 @@ class Guard:
         memory: Memory,
         request: messages.SumRequest,
     ) -> None:
-        """Refuse what stands in the ledger, and a plan that the policy forbids by now.
+        """Refuse a request that was charged before, and what the policy forbids by now.
 
-        What stands there is replayed.
+        What stands in the ledger is replayed.
         """
 
     def charge(
@@ -145,8 +148,8 @@ class TableFacts(NamedTuple):
 class Statistic(Protocol):
     """What knows the rows."""
 
-    def describe(self) -> tuple[int, tuple[str, ...], bool, str]:
-        """The table's `TableFacts`, in their order."""
+    def describe(self) -> TableFacts:
+        """What the client says of its table."""
 
     def compute(
         self,
@@ -156,4 +159,4 @@ class Statistic(Protocol):
         """The exact statistic of one round, clipped to what the plan says."""
 
     def deliver(self, memory: Memory, report: Callable[[], PrivacyReport]) -> bool:
-        """Take the result, and say whether it was stored, as nobody else may know."""
+        """Take the result; True if it was stored, which the ledger alone is told."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 
+from flwr_dpkmeans.secagg.ciphers import AttemptId
 from flwr_dpkmeans.secagg.party import Party
 from flwr_dpkmeans.sums.aggregation import PARTIES
 from flwr_dpkmeans.sums.outcome import Discoveries
@@ -21,7 +23,8 @@ from flwr_dpkmeans.sums.wire.stored_fields import (
 class Memory:
     """One client's whole state in one run."""
 
-    protocol: Party
+    party: Party
+    """Keys, masks and rosters of the aggregation."""
     plan_blob: bytes = field(repr=False)
     """The plan in force, as received."""
     plan: Plan = field(repr=False)
@@ -31,10 +34,12 @@ class Memory:
     Names the run in the ledger.
     """
     clusters: State | None
-    """None while the plan is preliminary."""
+    """None while the plan is preliminary, and until the first state came where the
+    server alone makes it.
+    """
     n_features: int
-    attempts: tuple[tuple[int, int], ...] = ()
-    """What was answered so far."""
+    attempts: tuple[AttemptId, ...] = ()
+    """(round, attempt) of every vector that was answered, in order."""
     discoveries: Discoveries = field(default_factory=Discoveries)
     n_recognised: int = 0
     """How many peers the policy's pinned identities recognised in the run's first
@@ -55,7 +60,7 @@ class Memory:
     def digest(self) -> bytes:
         """Hash what the tag of a reply covers.
 
-        The state, or before there is one what has been discovered.
+        The state; before there is one, what was discovered; empty before that.
         """
         if self.clusters is not None:
             return self.clusters.digest
@@ -65,22 +70,26 @@ class Memory:
 
     def pack(self) -> StoredFields:
         """Write it as text and blobs, for one record that is replaced as a whole."""
-        protocol = pack_fields(self.protocol)
-        others = pack_fields(self, "protocol", "plan_blob", "plan")
-        return {**protocol, **others, "plan": self.plan_blob}
+        party = pack_fields(self.party)
+        # The plan stands under its own name as it came, and is parsed again.
+        others = pack_fields(self, without=("party", "plan_blob", "plan"))
+        return {**party, **others, "plan": self.plan_blob}
 
     @classmethod
     def unpack(cls, stored: StoredFields, run_id: int) -> Memory | None:
-        """Undo `pack`; None where it is of an earlier run."""
-        (party_name,) = PARTIES.keys() & stored.keys()
-        party = unpack_fields(PARTIES[party_name], stored)
-        if party.run_id != run_id:
+        """Undo `pack`; None where it is of an earlier run.
+
+        That may have been one of another release, whose memory cannot be read.
+        """
+        party_name = next(name for name in PARTIES if name in stored)
+        if json.loads(stored[party_name])["run_id"] != run_id:
             return None
+        party = unpack_fields(PARTIES[party_name], stored)
         plan_blob = bytes(stored["plan"])
         return unpack_fields(
             cls,
             stored,
-            protocol=party,
+            party=party,
             plan_blob=plan_blob,
             plan=load_plan(plan_blob),
         )

@@ -9,9 +9,13 @@ from flwr_dpkmeans.sums.client.memory import Memory
 from flwr_dpkmeans.sums.plan import LAST_PRELIMINARY_ROUND, Plan
 
 
-def require_no_plan_is_due(plan: Plan, released: int | None) -> None:
-    """Refuse a request without a plan where the one in force waits for a later one."""
-    if released == LAST_PRELIMINARY_ROUND:
+def require_no_plan_is_due(plan: Plan, released_index: int | None) -> None:
+    """Refuse a request without a plan where the one in force waits for a later one.
+
+    A plan follows the last preliminary sum, or comes with the first request, once the
+    key phase has told the width that histograms need.
+    """
+    if released_index == LAST_PRELIMINARY_ROUND:
         raise ProtocolError(
             "the last preliminary sum was released, but no final plan came: stop the"
             " run."
@@ -24,10 +28,7 @@ def require_no_plan_is_due(plan: Plan, released: int | None) -> None:
 
 
 def require_planned(plan: Plan, message: messages.SumRequest) -> None:
-    """Hold a request against what the plan priced.
-
-    So many attempts, and a cohort that is not larger.
-    """
+    """Refuse an attempt beyond the plan's retries, or a roster above its cohort."""
     if message.attempt > plan.settings.max_retries:
         raise ProtocolError(
             f"attempt {message.attempt} was asked for, but the plan that was agreed on"
@@ -40,20 +41,20 @@ def require_planned(plan: Plan, message: messages.SumRequest) -> None:
 
 def require_following(
     memory: Memory,
-    released: int,
-    requested: int,
+    released_index: int,
+    requested_index: int,
 ) -> None:
     """Refuse another round than the one that follows from what was released.
 
-    T + 1 is the end.
+    One after the last round is the end.
     """
-    following = memory.plan.round_after(released, memory.clusters)
-    if requested != following:
+    next_index = memory.plan.round_after(released_index, memory.clusters)
+    if requested_index != next_index:
         end = memory.plan.last_round + 1
         raise ProtocolError(
-            f"round {requested} was asked for after round {released}, but by what was"
-            f" released round {following} follows ({end}: the end): stop the run and"
-            " check the server."
+            f"round {requested_index} was asked for after round {released_index}, but"
+            f" by what was released round {next_index} follows ({end}: the end): stop"
+            " the run and check the server."
         )
 
 

@@ -43,8 +43,12 @@ def with_server_state(
 
     A repeated request brings none.
     """
-    if bool(blob) == is_repeated:
-        what = "came a second time for one round" if is_repeated else "is missing"
+    what = ""
+    if is_repeated and blob:
+        what = "came a second time for one round"
+    elif not is_repeated and not blob:
+        what = "is missing"
+    if what:
         raise ProtocolError(
             f"the server's state {what}: use the same version of flwr-dpkmeans"
             " everywhere."
@@ -61,17 +65,14 @@ _unpack_once = lru_cache(maxsize=1)(unpack_state)
 
 
 def readable_sum(memory: Memory, release: messages.Release) -> AggregateVector:
-    """Unblind a release.
-
-    One of another length than the plan's would be read as what it is not.
-    """
+    """Unblind a release; one of another length than the plan's is a `ProtocolError`."""
     planned = memory.plan.round_at(release.round_index)
     if release.values.shape != (planned.length,):
         raise ProtocolError(
             f"the release of round {release.round_index} has {release.values.size}"
             f" entries, but the plan has {planned.length}: stop the run."
         )
-    return memory.protocol.unblind(release, blinded=planned.model.hides_sums())
+    return memory.party.unblind(release, blinded=planned.trust_model.hides_sums())
 
 
 def as_arrays(
@@ -81,7 +82,7 @@ def as_arrays(
 ) -> ReleasedSum:
     """A noised sum as the arrays of its round."""
     planned = plan.round_at(index)
-    return planned.model.read(readable, planned.blocks, plan.fraction_bits)
+    return planned.trust_model.read(readable, planned.blocks, plan.fraction_bits)
 
 
 def with_discoveries(memory: Memory, release: messages.Release) -> Memory:
@@ -102,6 +103,7 @@ def next_state(memory: Memory, release: messages.Release) -> State:
     """The state after one of the task's own releases."""
     if memory.clusters is None:
         raise ProtocolError("a release came before the plan was final: stop the run.")
+    # As bytes, which have a hash: the step below is cached.
     values = readable_sum(memory, release).values.tobytes()
     return _advance_once(
         memory.plan,
@@ -122,6 +124,7 @@ def _advance_once(
 
     Such as eigenvectors, or k-means with restarts.
     """
+    # `readable_sum` has unblinded them.
     readable = AggregateVector(np.frombuffer(values, dtype=np.uint64), blinded=False)
     released = as_arrays(plan, index, readable)
     return task_round(plan, index).advance(state, released)

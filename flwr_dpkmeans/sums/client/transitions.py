@@ -37,14 +37,15 @@ nor randomness but keys and noise is read here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import assert_never
 
 import numpy as np
 
 from flwr_dpkmeans.errors import IdentityError, ProtocolError
-from flwr_dpkmeans.log import now_at
+from flwr_dpkmeans.log import set_log_place
 from flwr_dpkmeans.privacy.provenance import Provenance
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.secagg import messages
@@ -52,11 +53,12 @@ from flwr_dpkmeans.secagg.agreement import survivors_digest
 from flwr_dpkmeans.secagg.keys import generate_private_key
 from flwr_dpkmeans.secagg.party import changed
 from flwr_dpkmeans.secagg.pins import fingerprints, require_pinned
+from flwr_dpkmeans.secagg.ring import Ring
 from flwr_dpkmeans.sums.aggregation import party_of
-from flwr_dpkmeans.sums.checks import columns as tables
+from flwr_dpkmeans.sums.checks import columns as column_checks
 from flwr_dpkmeans.sums.checks.verify import require_next
 from flwr_dpkmeans.sums.client.contribution import Contribution
-from flwr_dpkmeans.sums.client.injected import Guard, Statistic, TableFacts
+from flwr_dpkmeans.sums.client.injected import Guard, Statistic
 from flwr_dpkmeans.sums.client.memory import Memory
 from flwr_dpkmeans.sums.client.request_checks import (
     require_following,
@@ -86,7 +88,9 @@ from flwr_dpkmeans.sums.wire import (
 class Client:
     """One client, for one request.
 
-    `memory` is of this run, and None before its first request.
+    `memory` is of this run, and None before its first request. ``watch(vector)`` is
+    shown what is masked, with this client's share of the noise: for audits that play
+    all parties, never on a node.
     """
 
     def __init__(
@@ -94,26 +98,25 @@ class Client:
         guard: Guard,
         statistic: Statistic,
         memory: Memory | None,
+        *,
+        watch: Callable[[Ring], None] | None = None,
     ) -> None:
         self._guard = guard
         self._statistic = statistic
         self._memory = memory
-        self.unmasked_vector = np.zeros(0, dtype=np.uint64)
-        """What was masked, with this client's share of the noise.
-
-        For audits that play all parties; never stored.
-        """
+        self._watch = watch
 
     def handle(self, request: Request) -> tuple[Memory | None, Reply]:
         """Answer a request.
 
-        The memory is to be stored before the reply is sent, but where it is None.
+        Store the memory before the reply is sent; None: there is nothing to store.
 
         A `PeerError` is a refusal, whose sentence may travel; that of any other
         `DPKMeansError` may not.
         """
         guard = self._guard
-        if request.run_id not in (None, guard.run_id):
+        names_run = request.run_id is not None
+        if names_run and request.run_id != guard.run_id:
             # Against messages that go astray, or are sent once more as they were; a
             # server can say what it likes.
             raise ProtocolError(
@@ -128,11 +131,14 @@ class Client:
             # at any time, and costs nothing.
             guard.require_in_time(request.wait)
         if message is None:
+            # In the key phase alone, which asks with the plan.
             return self._agree(request)
         memory = self._memory
         if memory is None:
-            mend = "(it may have restarted): leave it out or start a new run."
-            raise ProtocolError(f"run {guard.run_id} is unknown to this client {mend}")
+            raise ProtocolError(
+                f"run {guard.run_id} is unknown to this client (it may have restarted):"
+                " leave it out or start a new run."
+            )
         match message:
             case messages.ShareRequest():
                 return self._share(memory, message)
@@ -142,6 +148,8 @@ class Client:
                 return self._unmask(memory, message)
             case messages.FinishRequest():
                 return self._finish(memory, message)
+            case _:
+                assert_never(message)
 
     def _stop(self, message: messages.StopRequest) -> Memory | None:
         """Log why the run ended, and forget the keys."""
@@ -150,10 +158,14 @@ class Client:
         if memory is None:
             # This client refused the plan, or never saw it.
             return None
-        return changed(memory, protocol=memory.protocol.stopped())
+        return changed(memory, party=memory.party.stopped())
 
     def _agree(self, request: Request) -> tuple[Memory, KeysReply]:
-        """Check the plan, look at the own table, and answer with a fresh public key."""
+        """Check the plan, look at the own table, and answer with a fresh public key.
+
+        In this order: nothing of the plan is parsed before versions agree, and the
+        table is not looked at before the policy has allowed the plan.
+        """
         guard = self._guard
         if self._memory is not None:
             # A second plan would have the run's keys, and the ledger's name of it,
@@ -173,17 +185,17 @@ class Client:
         plan = load_plan(request.plan)
         digest = plan_digest(request.plan)
         self._require_first_plan(plan, digest)
-        table = TableFacts(*self._statistic.describe())
-        tables.require_schema(plan, table.schema)
-        tables.require_width(plan, table.n_features)
-        tables.require_labels(plan, has_labels=table.has_labels)
-        columns = tables.require_columns(plan, table.names)
+        table = self._statistic.describe()
+        column_checks.require_schema(plan, table.schema)
+        column_checks.require_width(plan, table.n_features)
+        column_checks.require_labels(plan, has_labels=table.has_labels)
+        columns = column_checks.require_columns(plan, table.names)
         guard.require_names(plan, table.names)
         min_cohort = max(plan.min_cohort, guard.min_cohort)
         private_key = generate_private_key()
         party = party_of(plan, guard.node_id, private_key, min_cohort, digest)
         memory = Memory(
-            protocol=party,
+            party=party,
             plan_blob=request.plan,
             plan=plan,
             agreed_digest=digest,
@@ -195,7 +207,11 @@ class Client:
         return memory, self._keys_reply(memory)
 
     def _require_first_plan(self, plan: Plan, digest: bytes) -> None:
-        """Refuse a plan of another run, one that knows too much, or a forbidden one."""
+        """Refuse a plan of another run, one that knows too much, or a forbidden one.
+
+        A plan with preliminary rounds is not final yet: the final one comes with what
+        the last of them released.
+        """
         guard = self._guard
         if plan.run_id != guard.run_id:
             raise ProtocolError(
@@ -222,7 +238,7 @@ class Client:
         server made up.
         """
         guard = self._guard
-        public_key = memory.protocol.public_key
+        public_key = memory.party.public_key
         digest = memory.agreed_digest
         identity = b""
         signature = b""
@@ -256,7 +272,7 @@ class Client:
         self._guard.require_same_history(memory)
         require_size(memory.plan, message.roster)
         n_recognised = self._recognised(memory, message)
-        party, reply = memory.protocol.share(message)
+        party, reply = memory.party.share(message)
         neighbours = tuple(reply.boxes)
         identities = []
         if n_recognised > 0:
@@ -265,7 +281,7 @@ class Client:
                 identities.append((node, credential.identity))
         memory = changed(
             memory,
-            protocol=party,
+            party=party,
             n_recognised=n_recognised,
             identities=tuple(identities),
             cohort=fingerprints(message.roster, message.credentials),
@@ -280,21 +296,23 @@ class Client:
         request: Request,
     ) -> tuple[Memory, messages.SumReply]:
         """Take in the last release, compute the next vector, charge it and answer."""
-        now_at(message.round_index, message.attempt)
-        require_planned(memory.plan, message)
-        n_recognised = self._recognised(memory, message)
-        memory = changed(memory, n_recognised=n_recognised)
-        if message.roster is not None and not memory.cohort:
+        set_log_place(message.round_index, message.attempt)
+        plan = memory.plan
+        party = memory.party
+        # By the plan in force: no later one can have other retries (`require_next`).
+        require_planned(plan, message)
+        # Before the party moves on to the round that is asked for.
+        has_answered = len(memory.attempts) > 0
+        is_repeated = has_answered and message.round_index == party.round_index
+        memory = changed(memory, n_recognised=self._recognised(memory, message))
+        is_first_roster = message.roster is not None and not memory.cohort
+        if message.roster is not None and is_first_roster:
             cohort = fingerprints(message.roster, message.credentials)
             memory = changed(memory, cohort=cohort)
         if message.release is not None:
             self._require_confirmed(memory, message.confirmations)
-        before = memory.protocol
-        has_answered = len(memory.attempts) > 0
-        is_repeated = has_answered and message.round_index == before.round_index
-        plan = memory.plan
-        admitted = before.admit(message, plan.first_round, plan.skips_to)
-        memory = changed(memory, protocol=admitted)
+        party = party.admit(message, plan.first_round, plan.skips_to)
+        memory = changed(memory, party=party)
         memory = self._take_in(memory, message, request.plan, is_repeated=is_repeated)
         if message.release is not None:
             require_following(memory, message.release.round_index, message.round_index)
@@ -316,17 +334,16 @@ class Client:
 
         A release or a state, and perhaps a later plan.
         """
-        task_release = message.release
-        released_index = None
-        if message.release is not None:
-            released_index = message.release.round_index
-            if memory.plan.discovers(released_index):
-                memory = with_discoveries(memory, message.release)
-                task_release = None
+        release = message.release
+        released_index = None if release is None else release.round_index
+        is_of_task = release is not None
+        if release is not None and memory.plan.is_preliminary(release.round_index):
+            memory = with_discoveries(memory, release)
+            is_of_task = False
         memory = self._with_next_plan(memory, next_plan, released_index)
         plan = memory.plan
-        tables.require_agreed_columns(plan, memory.columns)
-        if plan.server_advances and not plan.discovers(message.round_index):
+        column_checks.require_agreed_columns(plan, memory.columns)
+        if plan.server_advances and not plan.is_preliminary(message.round_index):
             return with_server_state(
                 memory, message.round_index, message.state, is_repeated=is_repeated
             )
@@ -337,8 +354,8 @@ class Client:
                 "a state came from the server although clients compute their own: stop"
                 " the run."
             )
-        if task_release is not None:
-            memory = changed(memory, clusters=next_state(memory, task_release))
+        if release is not None and is_of_task:
+            memory = changed(memory, clusters=next_state(memory, release))
         return memory
 
     def _contribute(
@@ -351,17 +368,20 @@ class Client:
         guard = self._guard
         attempt_id = message.attempt_id
         contribution = Contribution(memory, message)
+        n_sharers = contribution.shares.n_clients
         statistic = self._flat_statistic(memory, contribution.planned, attempt_id)
         exact = contribution.on_grid(statistic, guard.stream)
         vector = contribution.noised(exact, guard.stream)
-        self.unmasked_vector = vector.values
-        party, reply = contribution.masked(memory.protocol, message, vector)
+        if self._watch is not None:
+            self._watch(vector.values)
+        # Nothing leaves before `charge` below has returned.
+        party, reply = contribution.masked(memory.party, message, vector)
         # Asked once more, since computing takes time: an answer that comes too late
         # would be paid for nothing.
         guard.require_in_time(wait)
-        guard.charge(memory, *attempt_id, contribution.shares.n_clients)
+        guard.charge(memory, *attempt_id, n_sharers)
         attempts = (*memory.attempts, attempt_id)
-        return changed(memory, protocol=party, attempts=attempts), reply
+        return changed(memory, party=party, attempts=attempts), reply
 
     def _flat_statistic(
         self,
@@ -389,8 +409,8 @@ class Client:
     ) -> tuple[Memory, messages.UnmaskReply]:
         """Give a share for each neighbour, and sign the survivors that were named."""
         guard = self._guard
-        now_at(message.round_index, message.attempt)
-        party, reply = memory.protocol.unmask(message)
+        set_log_place(message.round_index, message.attempt)
+        party, reply = memory.party.unmask(message)
         if guard.identity is not None:
             # Neighbours compare it with what they heard, so that a server that says
             # two things is found out.
@@ -405,7 +425,7 @@ class Client:
         # With an older memory, both shares of one neighbour would be given: the ledger
         # remembers.
         guard.give_shares(memory, message)
-        return changed(memory, protocol=party), reply
+        return changed(memory, party=party), reply
 
     def _finish(
         self,
@@ -415,13 +435,14 @@ class Client:
         """Take the last release in, hand the result on and tag the state."""
         release = message.release
         index = release.round_index
-        now_at(index, release.attempt)
+        set_log_place(index, release.attempt)
         self._require_confirmed(memory, message.confirmations)
-        memory = changed(memory, protocol=memory.protocol.finish(message))
+        memory = changed(memory, party=memory.party.finish(message))
         plan = memory.plan
         last = plan.last_round
+        # With a tolerance, `require_following` decides below.
         is_early = index < last and plan.task.tolerance is None
-        if plan.discovers(index) or is_early:
+        if plan.is_preliminary(index) or is_early:
             raise ProtocolError(
                 f"the run was finished after round {index}, but the plan has {last}."
             )
@@ -432,14 +453,16 @@ class Client:
         else:
             memory = changed(memory, clusters=next_state(memory, release))
         require_following(memory, index, last + 1)
-        is_stored = self._statistic.deliver(memory, partial(self._report, memory))
+        # The report is made, and logged, in the course of this.
+        report = partial(self._report_and_log, memory)
+        is_stored = self._statistic.deliver(memory, report)
         if is_stored:
             self._guard.ended(memory)
-        party = memory.protocol
+        party = memory.party
         tag = party.tag(index + 1, party.attempt, memory.digest())
         return memory, messages.FinishReply(tag)
 
-    def _report(self, memory: Memory) -> PrivacyReport:
+    def _report_and_log(self, memory: Memory) -> PrivacyReport:
         """What the run guarantees, as this client can know it."""
         guard = self._guard
         plan = memory.plan
@@ -448,8 +471,8 @@ class Client:
         if unclear:
             # Numbers of columns are those of the agreed order, which need not be that
             # of the own table.
-            table = TableFacts(*self._statistic.describe())
-            names = tables.agreed_names(plan, table.names)
+            table = self._statistic.describe()
+            names = column_checks.agreed_names(plan, table.names)
         report = build_report(
             plan,
             memory.attempts,
@@ -486,7 +509,7 @@ class Client:
         guard = self._guard
         if guard.pinned is None or guard.identity is None:
             return memory.n_recognised
-        if memory.protocol.announced is not None:
+        if memory.party.announced is not None:
             if not memory.n_recognised:
                 raise IdentityError(
                     "the policy has pinned identities since this run began, and its"
@@ -519,36 +542,37 @@ class Client:
         guard = self._guard
         if guard.pinned is None or guard.identity is None:
             return
-        memory.protocol.require_confirmed(dict(memory.identities), confirmations)
+        memory.party.require_confirmed(dict(memory.identities), confirmations)
 
     def _with_next_plan(
         self,
         memory: Memory,
         blob: bytes | None,
-        released: int | None,
+        released_index: int | None,
     ) -> Memory:
         """Put the plan in force that came along, if one did.
 
-        `released` is the round that was released with it.
+        `released_index` is the round that was released with it. The run begins anew
+        with the plan's first state: `require_next` lets no plan come in its middle.
         """
         if blob is None:
-            require_no_plan_is_due(memory.plan, released)
+            require_no_plan_is_due(memory.plan, released_index)
             return memory
         plan = load_plan(blob)
         digest = plan_digest(blob)
-        has_begun = released is not None or len(memory.attempts) > 0
+        has_begun = released_index is not None or len(memory.attempts) > 0
         require_next(
             memory.plan,
             plan,
             memory.discoveries,
             begun=has_begun,
-            released=released,
+            released=released_index,
         )
         self._guard.require_approved(plan, digest)
-        tables.require_width(plan, memory.n_features)
+        column_checks.require_width(plan, memory.n_features)
         return changed(
             memory,
-            protocol=memory.protocol.with_plan(digest, plan.last_round),
+            party=memory.party.with_plan(digest, plan.last_round),
             plan_blob=blob,
             plan=plan,
             clusters=first_state(plan),

@@ -22,10 +22,10 @@ def guarantee_of(plan: Plan) -> str:
     """
     if not plan.is_private:
         return report_sentence("nobody")
-    sentence = plan.model.guarantee(plan.shares)
+    sentence = plan.trust_model.guarantee(plan.shares)
     if plan.preliminary and plan.preliminary[0].trust != plan.settings.trust:
         sentence = _with_preliminary_releases(plan, sentence)
-    return report_sentence("proofs", sentence=sentence, proofs=plan.model.proofs)
+    return report_sentence("proofs", sentence=sentence, proofs=plan.trust_model.proofs)
 
 
 def _with_preliminary_releases(plan: Plan, sentence: str) -> str:
@@ -59,7 +59,7 @@ def assumptions_of(plan: Plan, identities: str) -> tuple[str, ...]:
     """
     settings = plan.settings
     sentences = [_bounds_sentence(settings), report_sentence("as_they_are")]
-    if not plan.model.alone:
+    if not plan.trust_model.alone:
         sentences += _sentences_on_parties(plan, identities)
     if plan.server is not None:
         sentences += _server_sentences(plan, plan.server.n_points)
@@ -76,7 +76,7 @@ def assumptions_of(plan: Plan, identities: str) -> tuple[str, ...]:
     if n_classes:
         sentences.append(report_sentence("classes", n=n_classes))
     sentences += plan.aggregator.assumptions(plan)
-    if settings.max_retries > 0 and not plan.model.alone:
+    if settings.max_retries > 0 and not plan.trust_model.alone:
         sentences.append(report_sentence("retries", n=settings.max_retries))
     return tuple(sentences)
 

@@ -130,7 +130,7 @@ def _lines(
     lines = []
     for position, (index, attempt) in enumerate(attempts, start=1):
         planned = plan.round_at(index)
-        model = planned.model
+        model = planned.trust_model
         so_far = epsilon_after(plan, attempts[:position])
         for block in planned.blocks:
             line = ReleaseLine(

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flwr_dpkmeans.privacy.release import PureRelease
-from flwr_dpkmeans.privacy.report import (
-    CLOSING_ROUNDS,
-)
+from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS
 from flwr_dpkmeans.sums.draft import worst_case
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.price import price
@@ -81,7 +79,7 @@ def describe_step(
     """
     index, attempt = attempts[-1]
     planned = plan.round_at(index)
-    surplus = planned.model.released_factor(plan.shares)
+    surplus = planned.trust_model.released_factor(plan.shares)
     scales = [(block.name, block.noise_scale * surplus) for block in planned.blocks]
     # What closes a run moves nothing.
     is_closing = planned.name in CLOSING_ROUNDS

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from flwr_dpkmeans.privacy.release import (
-    PROOF_PAGE,
-)
+from flwr_dpkmeans.privacy.release import PROOF_PAGE
 from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.sums.trust.counted_shares import Shares
 from flwr_dpkmeans.sums.trust.trust_base import TrustModel
@@ -13,7 +11,8 @@ from flwr_dpkmeans.sums.trust.trust_base import TrustModel
 class Central(TrustModel):
     """The server is trusted with the sum.
 
-    Masks still hide each client's statistic from it.
+    Masks hide a single client's statistic only as long as no sum is asked again without
+    it: two exact sums differ by what that client gave.
     """
 
     name = "central"

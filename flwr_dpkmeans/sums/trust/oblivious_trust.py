@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from flwr_dpkmeans.privacy.release import (
-    PROOF_PAGE,
-)
+from flwr_dpkmeans.privacy.release import PROOF_PAGE
 from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.sums.trust.counted_shares import Shares
 from flwr_dpkmeans.sums.trust.trust_base import TrustModel

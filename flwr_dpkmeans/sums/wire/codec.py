@@ -120,8 +120,7 @@ def _require_form_of_keys(reply: KeysReply) -> None:
             f"a client's public key has {len(reply.public_key)} bytes instead of"
             f" {KEY_BYTES}: reply discarded."
         )
-    is_text = isinstance(reply.columns, str)
-    if not is_text or not _SHA256_OR_NOTHING.fullmatch(reply.columns):
+    if not _SHA256_OR_NOTHING.fullmatch(reply.columns):
         raise ProtocolError(
             "a client's digest of columns is no SHA-256 in hexadecimal: reply"
             " discarded."

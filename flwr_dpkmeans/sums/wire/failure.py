@@ -5,11 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from flwr_dpkmeans.errors import (
-    PeerError,
-    ProtocolError,
-    RefusalError,
-)
+from flwr_dpkmeans.errors import PeerError, ProtocolError, RefusalError
 from flwr_dpkmeans.log import printable
 
 STOPPING_CODES = frozenset(

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from functools import lru_cache
 from operator import attrgetter
-from types import MappingProxyType, UnionType
+from types import MappingProxyType, NoneType, UnionType
 from typing import TYPE_CHECKING, TypeVar, get_args, get_type_hints
 
 from flwr_dpkmeans.errors import ProtocolError
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 MessageT = TypeVar("MessageT", bound="DataclassInstance")
-FieldsBefore = Mapping[str, object]
+FieldsSoFar = Mapping[str, object]
 """What has been read of a message so far, by the names of its fields."""
 _HEADER_NAMES: Mapping[str, str] = MappingProxyType({"round_index": "round"})
 _RELEASE_ROUND = "release_round"
@@ -47,21 +47,23 @@ class BlobForm:
     write: Callable[..., bytes]
     """``write(value) -> blob``"""
     read: Callable[..., object]
-    """``read(blob) -> value``, or ``read(blob, before) -> value``."""
-    in_context: bool = False
-    """Whether reading takes `FieldsBefore`, too."""
+    """``read(blob) -> value``, or ``read(blob, fields_so_far) -> value``."""
+    reads_field: str = ""
+    """Field that reading looks at, too, if the message has it: it must come before."""
 
 
-def _read_roster(blob: bytes, before: FieldsBefore) -> Roster:
+def _read_roster(blob: bytes, fields_so_far: FieldsSoFar) -> Roster:
     """A roster of the attempt that the message names; 0 where it names none."""
-    attempt = before.get("attempt", 0)
+    attempt = fields_so_far.get("attempt", 0)
     assert isinstance(attempt, int)
     return packed_parts.unpack_roster(attempt, blob)
 
 
-def _read_credentials(blob: bytes, before: FieldsBefore) -> Mapping[int, Credential]:
+def _read_credentials(
+    blob: bytes, fields_so_far: FieldsSoFar
+) -> Mapping[int, Credential]:
     """Credentials of at most as many clients as the message's roster has."""
-    roster = before.get("roster")
+    roster = fields_so_far.get("roster")
     n_members = 0
     if isinstance(roster, Roster):
         n_members = len(roster.members)
@@ -76,9 +78,9 @@ BLOB_FORMS: Mapping[object, BlobForm] = MappingProxyType(
         Mapping[int, bytes]: BlobForm(
             packed_parts.pack_boxes, packed_parts.unpack_boxes
         ),
-        Roster: BlobForm(attrgetter("packed"), _read_roster, in_context=True),
+        Roster: BlobForm(attrgetter("packed"), _read_roster, reads_field="attempt"),
         Mapping[int, Credential]: BlobForm(
-            packed_parts.pack_credentials, _read_credentials, in_context=True
+            packed_parts.pack_credentials, _read_credentials, reads_field="roster"
         ),
     }
 )
@@ -91,7 +93,7 @@ class MessageField:
 
     name: str
     kind: object
-    """Its type, or where it may be None the other one."""
+    """Its type, without None."""
     is_needed: bool
     """Whether it has no default."""
 
@@ -103,13 +105,24 @@ class MessageField:
 
 @lru_cache(maxsize=32)
 def message_fields(kind: type[DataclassInstance]) -> tuple[MessageField, ...]:
-    """Fields of a dataclass, in order."""
+    """Fields of a dataclass, in order.
+
+    One that looks at a field behind it is a TypeError: it would be read without a
+    limit, or not at all.
+    """
     hints = get_type_hints(kind)
-    described = []
+    described: list[MessageField] = []
+    names_to_come = set(hints)
     for declared in fields(kind):
         hint = hints[declared.name]
         if isinstance(hint, UnionType):
-            hint = get_args(hint)[0]
+            (hint,) = (part for part in get_args(hint) if part is not NoneType)
+        names_to_come.discard(declared.name)
+        form = BLOB_FORMS.get(hint)
+        if form is not None and form.reads_field in names_to_come:
+            raise TypeError(
+                f"{kind.__name__}.{declared.name} must come behind {form.reads_field}"
+            )
         has_value = declared.default is not MISSING
         has_factory = declared.default_factory is not MISSING
         is_needed = not (has_value or has_factory)
@@ -190,18 +203,18 @@ def _is_there(field: MessageField, packet: Packet) -> bool:
 def _read_field(
     field: MessageField,
     packet: Packet,
-    before: FieldsBefore,
+    fields_so_far: FieldsSoFar,
 ) -> object:
     """One field's value."""
     if field.kind is int:
         return packet.integer(field.header_name)
     if field.kind is str:
-        return packet.header.get(field.name, "")
+        return packet.text(field.name)
     if field.kind in BLOB_FORMS:
         form = BLOB_FORMS[field.kind]
         blob = packet.blob(field.name)
-        if form.in_context:
-            return form.read(blob, before)
+        if form.reads_field:
+            return form.read(blob, fields_so_far)
         return form.read(blob)
     vector = packet.vector
     assert vector is not None

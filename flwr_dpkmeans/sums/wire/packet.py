@@ -9,10 +9,7 @@ from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import Any, TypeGuard
 
-from flwr_dpkmeans.errors import (
-    EnumT,
-    ProtocolError,
-)
+from flwr_dpkmeans.errors import EnumT, ProtocolError
 from flwr_dpkmeans.secagg.ring import Ring
 from flwr_dpkmeans.sums.wire.failure import Failure, Status, shown_text
 
@@ -76,6 +73,13 @@ class Packet:
                 f"field {name!r} is missing or is not a small integer: message"
                 " discarded."
             )
+        return value
+
+    def text(self, name: str) -> str:
+        """A text of the header; empty if it is missing."""
+        value = self.header.get(name, "")
+        if not isinstance(value, str):
+            raise ProtocolError(f"field {name!r} is no text: message discarded.")
         return value
 
     def blob(self, name: str) -> bytes:

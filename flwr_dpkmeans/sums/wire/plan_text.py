@@ -8,9 +8,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from flwr_dpkmeans.errors import (
-    ProtocolError,
-)
+from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.price import resolve_delta
 from flwr_dpkmeans.sums.task import adapter
@@ -68,9 +66,13 @@ def terms_digest(plan: Plan) -> str:
     return plan_digest(dump_plan(declared)).hex()
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=4)
 def load_plan(blob: bytes) -> Plan:
-    """Parse a plan; anything but a well-formed plan is a `ProtocolError`."""
+    """Parse a plan; anything but a well-formed plan is a `ProtocolError`.
+
+    The last few are cached, of which one or two are in force: a plan from elsewhere may
+    have 64 MiB.
+    """
     from pydantic_core import ValidationError, from_json
 
     if len(blob) > MAX_PLAN_BYTES or blob.count(b",") > MAX_PLAN_ENTRIES:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 RecordT = TypeVar("RecordT", bound="DataclassInstance")
 StoredFields = dict[str, Any]
-"""A JSON text under the name of an object's class, and blobs by the names of fields, as
-a transport gives them back.
+"""A JSON text under the name of an object's class (CamelCase), and blobs by the names
+of fields (snake_case), as a transport gives them back.
 """
 _ATTEMPT = struct.Struct("<I")
 
@@ -50,33 +50,33 @@ _BLOB_FORMS: Mapping[object, BlobForm] = MappingProxyType(
 
 @lru_cache(maxsize=8)
 def _text_model(
-    kind: type[DataclassInstance], elsewhere: frozenset[str]
+    kind: type[DataclassInstance], without: frozenset[str]
 ) -> type[BaseModel]:
-    """Make a model of a class's fields that are no blobs.
-
-    Without those that come from `elsewhere`.
-    """
+    """Make a model of a class's fields that are no blobs, without some others."""
     from pydantic import ConfigDict, create_model
 
     hints = get_type_hints(kind)
     config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
-    definitions: StoredFields = {}
+    definitions: dict[str, Any] = {}
     for field in message_fields(kind):
         is_blob = field.kind in _BLOB_FORMS
-        if not is_blob and field.name not in elsewhere:
+        if not is_blob and field.name not in without:
             hint = hints[field.name]
             definitions[field.name] = (hint, ...)
     return create_model(kind.__name__, __config__=config, **definitions)
 
 
-def pack_fields(record: DataclassInstance, *elsewhere: str) -> StoredFields:
+def pack_fields(
+    record: DataclassInstance, *, without: tuple[str, ...] = ()
+) -> StoredFields:
     """An object's fields as blobs, and one text under the name of its class.
 
-    Fields that come from `elsewhere` are left out.
+    Fields `without` which it is to be stored are left out.
     """
     kind = type(record)
     values = vars(record)
-    model = _text_model(kind, frozenset(elsewhere))
+    model = _text_model(kind, frozenset(without))
+    # Values of other fields are ignored.
     text_fields = model.model_construct(**values)
     stored: StoredFields = {kind.__name__: text_fields.model_dump_json()}
     for field in message_fields(kind):
@@ -88,12 +88,13 @@ def pack_fields(record: DataclassInstance, *elsewhere: str) -> StoredFields:
 
 
 def unpack_fields(
-    kind: type[RecordT], stored: StoredFields, **elsewhere: object
+    kind: type[RecordT], stored: StoredFields, **other_values: object
 ) -> RecordT:
-    """Undo `pack_fields`, with the fields that come from `elsewhere`."""
-    model = _text_model(kind, frozenset(elsewhere))
+    """Undo `pack_fields`, with the values of the fields that it left out."""
+    model = _text_model(kind, frozenset(other_values))
     text_fields = model.model_validate_json(stored[kind.__name__])
-    values = elsewhere | dict(text_fields)
+    # A model gives its fields' names and values.
+    values = other_values | dict(text_fields)
     for field in message_fields(kind):
         form = _BLOB_FORMS.get(field.kind)
         if form is None:
@@ -101,6 +102,7 @@ def unpack_fields(
         blob = stored.get(field.name)
         value = None
         if blob is not None:
+            # A transport may have made another type of buffer of it.
             value = form.read(bytes(blob))
         values[field.name] = value
     construct: Callable[..., RecordT] = kind

@@ -28,8 +28,8 @@ from flwr_dpkmeans.flower.messages.message_records import VECTOR_RECORD
 from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.flower.strategies.noisy_lloyd import FastLloyd
 from flwr_dpkmeans.node.ledger import MemoryLedger
+from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import IN_SIMULATION
-from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.privacy.noise import NoiseKind
 
 Array = NDArray[np.float64]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms.one_place.not_federated import NOT_FEDERATED
-from flwr_dpkmeans.data.mixture import MIXTURE_BOUNDS
+from flwr_dpkmeans.data.simulated.mixture import MIXTURE_BOUNDS
 from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.options import Cohort
 from simulations.experiments.configuration import algorithm_value

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.algorithms.lookup import clusterings
 from flwr_dpkmeans.algorithms.proxy.proxy_lloyd import build
 from flwr_dpkmeans.algorithms.proxy.proxy_options import ProxyOptions
-from flwr_dpkmeans.data.mixture import MIXTURE_BOUNDS
+from flwr_dpkmeans.data.simulated.mixture import MIXTURE_BOUNDS
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.kmeans.proxies.variances import PRIOR_VARIANCE

@@ -21,7 +21,7 @@ import numpy as np
 from rich.table import Table
 
 from flwr_dpkmeans import FederatedKMeans
-from flwr_dpkmeans.data.mixture import MIXTURE_BOUNDS
+from flwr_dpkmeans.data.simulated.mixture import MIXTURE_BOUNDS
 from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.options import Cohort
 from simulations.commands import (

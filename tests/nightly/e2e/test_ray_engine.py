@@ -17,7 +17,7 @@ import pytest
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms.feddp.feddp_kmeans import FedDPKMeansOptions
-from flwr_dpkmeans.data.mixture import MixtureClients
+from flwr_dpkmeans.data.simulated.mixture import MixtureClients
 from flwr_dpkmeans.errors import DataError, DPKMeansError
 from flwr_dpkmeans.options import ClientLevel, Cohort
 from simulations.flower.ray_engine import run_on_ray

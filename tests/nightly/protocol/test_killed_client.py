@@ -34,7 +34,7 @@ from support.protocol_federation import (
     small_config,
 )
 
-from flwr_dpkmeans.deploy.ledger_report import inspect_ledger
+from flwr_dpkmeans.deploy.owner.ledger_report import inspect_ledger
 from flwr_dpkmeans.errors import CohortError
 from flwr_dpkmeans.flower.in_process_grid import Node
 from flwr_dpkmeans.node.ledger_entries import RESULT_TAKEN

@@ -14,8 +14,8 @@ from matplotlib.text import Text
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.planner import PlanningRequest, make_forecast, present
+from flwr_dpkmeans.planner.excess import Excess
 from flwr_dpkmeans.planner.forecast import Forecast, notes_on
-from flwr_dpkmeans.planner.simulate import Excess
 from flwr_dpkmeans.privacy.provenance import Provenance
 from flwr_dpkmeans.privacy.report import ReleaseLine
 from flwr_dpkmeans.results import picture

@@ -284,11 +284,10 @@ MODS = "ClientApp(mods=[secure_sum_mod])"
 @pytest.fixture(scope="module")
 def summed(superlink: LocalSuperLink, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the page of sums, typed, left: its app on ten nodes, in two of its rounds."""
-    page = (
-        PROJECT / "flwr_dpkmeans" / "docs" / "how-to" / "sums_of_arrays.md"
-    ).read_text()
+    page = PROJECT / "flwr_dpkmeans" / "docs" / "how-to" / "own_flower_app.md"
+    section = page.read_text().partition("\n## Sums of any arrays\n")[2]
     typed_of = dict(
-        re.findall(r"^```(toml|python)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+        re.findall(r"^```(toml|python)\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
     )
     folder, left = (
         tmp_path_factory.mktemp("sums") / "fedavg",

@@ -20,8 +20,8 @@ pytest.importorskip("hydra")
 from support.flat import flat_estimator
 
 from flwr_dpkmeans.data.bundled import load_bundled
-from flwr_dpkmeans.data.mixture import MIXTURE_BOUNDS
 from flwr_dpkmeans.data.points import Bounds
+from flwr_dpkmeans.data.simulated.mixture import MIXTURE_BOUNDS
 from flwr_dpkmeans.errors import ConfigurationError
 from simulations.experiments.datasets import load_data_set
 from simulations.experiments.engines import run_settings

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from support.crypto import replace_stream
 
-from flwr_dpkmeans.planner.cost import pairs_of
 from flwr_dpkmeans.secagg.graph import recovery_graph
 from flwr_dpkmeans.secagg.roster import Roster
+from flwr_dpkmeans.sums.aggregation import AGGREGATORS
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.settings import Dropout
 from simulations.benchmarks import scale
 from simulations.benchmarks.kernel_speed import Timing
 
@@ -70,18 +69,16 @@ def test_sizes_that_make_no_tree_or_time_nothing_are_refused_at_once(
 def test_the_planner_counts_the_neighbours_that_clients_have(n_clients: int) -> None:
     roster = Roster.of(0, {node: bytes([node]) * 32 for node in range(n_clients)})
     for max_silent in range(5):
-        plan = SimpleNamespace(
-            n_clients=n_clients, max_silent=max_silent, dropout=Dropout.RETRY
-        )
+        plan = SimpleNamespace(n_clients=n_clients, max_silent=max_silent)
         n_neighbours = len(roster.neighbours(0, max_silent))
-        assert pairs_of(cast("Plan", plan)) == (n_neighbours, n_neighbours)
+        pairs = AGGREGATORS["retry"].mask_pairs(cast("Plan", plan))
+        assert pairs == (n_neighbours, n_neighbours)
 
 
 def test_where_sums_are_recovered_a_client_agrees_with_each_neighbour_in_each_round() -> (
     None
 ):
-    plan = SimpleNamespace(
-        n_clients=100, max_silent=5, dropout=Dropout.RECOVER, all_rounds=range(3)
-    )
+    plan = SimpleNamespace(n_clients=100, max_silent=5, all_rounds=range(3))
     degree = recovery_graph(100, 5).degree
-    assert pairs_of(cast("Plan", plan)) == (degree, 4 * degree)
+    pairs = AGGREGATORS["recover"].mask_pairs(cast("Plan", plan))
+    assert pairs == (degree, 4 * degree)

@@ -33,8 +33,8 @@ from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
 from flwr_dpkmeans.flower.messages.replies import message_of
 from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.node.ledger import MemoryLedger
+from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import DEPLOYED, IN_SIMULATION, ClientPolicy
-from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.privacy.release import as_released
 from flwr_dpkmeans.sums.build import build_algorithm, initial_state
@@ -43,7 +43,7 @@ from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.wire import Request
 
-PAGE = ROOT / "flwr_dpkmeans" / "docs" / "how-to" / "sums_of_arrays.md"
+PAGE = ROOT / "flwr_dpkmeans" / "docs" / "how-to" / "own_flower_app.md"
 REACH = 2.0**8
 Vector = NDArray[np.float64]
 Answer = Callable[[dict[str, Vector]], dict[str, Any]]
@@ -777,9 +777,8 @@ def test_no_plan_asks_a_table_how_many_rows_it_has(
 
 @cache
 def page(kind: str) -> str:
-    (block,) = re.findall(
-        rf"^```{kind}\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL
-    )
+    section = PAGE.read_text().partition("\n## Sums of any arrays\n")[2]
+    (block,) = re.findall(rf"^```{kind}\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
     return block
 
 

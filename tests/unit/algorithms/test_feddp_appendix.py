@@ -13,20 +13,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flwr_dpkmeans.algorithms.feddp.moved_parts import (
+from flwr_dpkmeans.algorithms.feddp.appendix.moved_parts import (
     moved_back,
     moved_centroids,
     moved_rows,
 )
-from flwr_dpkmeans.algorithms.feddp.parting import (
+from flwr_dpkmeans.algorithms.feddp.appendix.parting import (
     MOVED,
     PARTS,
     SHIFTS,
     ZOOM,
     admits_moved,
 )
-from flwr_dpkmeans.algorithms.feddp.separation import connecting_distance
-from flwr_dpkmeans.algorithms.feddp.simplification import (
+from flwr_dpkmeans.algorithms.feddp.appendix.separation import connecting_distance
+from flwr_dpkmeans.algorithms.feddp.appendix.simplification import (
     FROZEN,
     least_rows,
     simplify_steps,

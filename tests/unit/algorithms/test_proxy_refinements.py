@@ -29,7 +29,7 @@ from flwr_dpkmeans.algorithms.proxy.location import location_round
 from flwr_dpkmeans.algorithms.proxy.proxy_options import ProxyOptions
 from flwr_dpkmeans.algorithms.proxy.proxy_plan import ProxyPlan
 from flwr_dpkmeans.algorithms.proxy.proxy_space import in_proxy_space
-from flwr_dpkmeans.algorithms.proxy.refinement import refinement_round
+from flwr_dpkmeans.algorithms.proxy.refining.refinement import refinement_round
 from flwr_dpkmeans.algorithms.proxy.setting import Setting
 from flwr_dpkmeans.algorithms.states.cluster_states import (
     PROJECTED_CENTERS,
@@ -37,8 +37,8 @@ from flwr_dpkmeans.algorithms.states.cluster_states import (
 )
 from flwr_dpkmeans.kmeans.residuals.likely_values import likely_counts
 from flwr_dpkmeans.kmeans.residuals.noisy_counts import pulled_together
-from flwr_dpkmeans.kmeans.residuals.radii import next_radii
-from flwr_dpkmeans.kmeans.residuals.shrinkage import shrunk_steps
+from flwr_dpkmeans.kmeans.residuals.radii import RadiusRule, next_radii
+from flwr_dpkmeans.kmeans.residuals.shrinkage import StepPosterior
 from flwr_dpkmeans.privacy.release import (
     Block,
     NoiseShape,
@@ -302,10 +302,15 @@ def test_a_refinement_by_hand(pulls: bool, index: int, owns: bool) -> None:
         likelier, left, total = counts[:5], 90.0, None
     likelier, left = pulled_together(likelier, left) if pulls else (likelier, left)
     assert (left < (80.0 if index != 2 else 89.0)) is pulls
-    steps = shrunk_steps(
-        sums[:5] * radii[:5, None], likelier, sums_noise=20.0 * radii[:5], counts_noise=left, axis_variance=0.125,
-        least_tau=0.25 * 0.0625 ** (index - 1), radius=radii[:5], total=total,
-    )  # fmt: skip
+    posterior = StepPosterior.of(
+        sums[:5] * radii[:5, None],
+        likely_counts(likelier, left, total),
+        sums_noise=20.0 * radii[:5],
+        counts_noise=left,
+        axis_variance=0.125,
+        least_tau=0.25 * 0.0625 ** (index - 1),
+    )
+    steps = posterior.means(radii[:5])
     moved = np.clip(centroids + steps, -1.0, 1.0)
     assert found.centroids == pytest.approx(moved, abs=2 / GRID)
     assert found.counts.tolist() == counts[:5].tolist()
@@ -322,7 +327,6 @@ def test_a_refinement_by_hand(pulls: bool, index: int, owns: bool) -> None:
     }
     average = (np.array(before) * (index - 1) + counts[:5]) / index
     assert found[AVERAGE_COUNTS] == pytest.approx(average, abs=1 / GRID)
-    options = {"noise": 30.0, "prior_variance": 0.06, "floor": 0.05}
     lengths = (steps**2).sum(axis=1)
     if owns:
         # Rows are as likely as steps take them to be; one more radius than clusters
@@ -334,8 +338,8 @@ def test_a_refinement_by_hand(pulls: bool, index: int, owns: bool) -> None:
             rows,
             lengths,
             counts_noise=left,
-            width=1.5,
-            **options,
+            noise=30.0,
+            rule=RadiusRule(width=1.5, prior_variance=0.06, floor=0.05),
         )
         assert len(set(more)) >= 3
         assert found.extras[RADIUS] == pytest.approx([*more, more[4]], abs=2 / GRID)

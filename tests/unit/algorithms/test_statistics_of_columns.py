@@ -19,7 +19,7 @@ import pytest
 from numpy.typing import NDArray
 
 from flwr_dpkmeans import FederatedKMeans, PrivateBounds, federate
-from flwr_dpkmeans.algorithms.statistics.groups import deviations_of
+from flwr_dpkmeans.algorithms.statistics.group_counts import deviations_of
 from flwr_dpkmeans.algorithms.statistics.moment_sums import (
     moment_arrays,
     moment_parts,

@@ -23,6 +23,7 @@ from flwr_dpkmeans.baselines.balcan import (
     swap_costs,
     tree_centres,
 )
+from flwr_dpkmeans.baselines.cover_points import Draws
 from flwr_dpkmeans.baselines.selection import CoverageSampler
 from flwr_dpkmeans.errors import DataError, LocalMisuseError, PlanError
 from flwr_dpkmeans.kernels.grid import round_to_grid
@@ -39,12 +40,9 @@ def run(
     points: Any, n_clusters: int, seed: int = 0, epsilon: float = 1.0, **more: Any
 ) -> MaxCoverResult:
     generator = np.random.default_rng(seed)
-    arguments = {
-        "source": SeededNoise(generator),
-        "generator": generator,
-        "delta": 1e-6,
-        **more,
-    }
+    source = more.pop("source", SeededNoise(generator))
+    draws = Draws(source, more.pop("generator", generator))
+    arguments = {"delta": 1e-6, "draws": draws, **more}
     return balcan(points, n_clusters, epsilon=epsilon, **arguments)
 
 

@@ -10,7 +10,7 @@ from fractions import Fraction
 import pytest
 from support.pricing import mixture_epsilon
 
-from flwr_dpkmeans.baselines.max_cover import CoverBudget, draft_budget
+from flwr_dpkmeans.baselines.cover_budget import CoverBudget, draft_budget
 from flwr_dpkmeans.baselines.selection import selection_delta
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
 from flwr_dpkmeans.privacy.accounting import compose_epsilon

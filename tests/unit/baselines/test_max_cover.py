@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 from flwr_dpkmeans.baselines import MaxCoverResult, max_cover
-from flwr_dpkmeans.baselines.max_cover import default_components
+from flwr_dpkmeans.baselines.cover_points import Draws, default_components
 from flwr_dpkmeans.baselines.selection import LARGEST_NUMBER_OF_CANDIDATES
 from flwr_dpkmeans.errors import (
     ConfigurationError,
@@ -39,8 +39,11 @@ def run(
     **more: Any,
 ) -> MaxCoverResult:
     generator = np.random.default_rng(seed)
-    arguments = {"source": SeededNoise(generator), "generator": generator, **more}
-    return max_cover(points, n_clusters, epsilon=epsilon, delta=delta, **arguments)
+    source = more.pop("source", SeededNoise(generator))
+    draws = Draws(source, more.pop("generator", generator))
+    return max_cover(
+        points, n_clusters, epsilon=epsilon, delta=delta, draws=draws, **more
+    )
 
 
 def mixture(n_clusters: int, n_features: int, n_each: int, seed: int = 0) -> FloatArray:

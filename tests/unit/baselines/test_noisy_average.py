@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from flwr_dpkmeans.baselines.max_cover import (
-    NOISE_BITS,
+from flwr_dpkmeans.baselines.cover_budget import NOISE_BITS
+from flwr_dpkmeans.baselines.cover_points import clip_to_ball
+from flwr_dpkmeans.baselines.noisy_averages import (
     add_gaussian_noise,
-    clip_to_ball,
     cluster_statistics,
     noisy_averages,
 )

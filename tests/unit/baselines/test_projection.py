@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from flwr_dpkmeans.baselines.max_cover import (
+from flwr_dpkmeans.baselines.cover_points import (
     clip_to_ball,
     default_components,
     project_to_box,

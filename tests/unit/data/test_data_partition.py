@@ -11,7 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flwr_dpkmeans.data.partition import Partition, parse_sizes, partition_indices
+from flwr_dpkmeans.data.simulated.partition import (
+    Partition,
+    parse_sizes,
+    partition_indices,
+)
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 # Kinds which fit any number of parts and rows.
@@ -102,7 +106,7 @@ def test_other_process_finds_the_same_part(kind: str) -> None:
         f"30, 4, 2, seed=11, kind={kind!r}, column_values=[i % 3 for i in range(30)]"
     )
     code = (
-        "from flwr_dpkmeans.data.partition import partition_indices as p;"
+        "from flwr_dpkmeans.data.simulated.partition import partition_indices as p;"
         f" print(p({options}).tolist())"
     )
     other = subprocess.run(

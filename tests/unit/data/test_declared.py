@@ -6,6 +6,7 @@ Each row is read by itself and decides about no other.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -23,7 +24,7 @@ from flwr_dpkmeans.data.loading.declared_tables import load_declared, load_state
 from flwr_dpkmeans.data.loading.layout import Layout
 from flwr_dpkmeans.data.loading.schema_tables import load_by_schema
 from flwr_dpkmeans.data.schema import Schema
-from flwr_dpkmeans.errors import ConfigurationError, DataError
+from flwr_dpkmeans.errors import ColumnError, ConfigurationError, DataError
 
 ROWS = ["31,a,170", "47,b,160", "52,c,180"]
 NUMBERS = [[31.0, 170.0], [47.0, 160.0], [52.0, 180.0]]
@@ -235,6 +236,45 @@ def test_nothing_is_said_of_a_table_that_loses_no_row(
             ).points
         ) == len(rows)
     assert caplog.records == []
+
+
+@pytest.mark.parametrize("header", ['age,kg,"cm', 'age;kg;"cm', '"age,kg,cm'])
+def test_no_row_closes_a_quote_that_the_header_leaves_open(
+    tmp_path: Path, header: str
+) -> None:
+    """Rows above such a row were taken for names, and the node answered only then."""
+    rows = ["1,2,3", "4,5,6", '7,8,9"', "1,2,3"]
+    schema = Schema(columns={"age": {"kind": "number", "bounds": (0, 9)}})
+    doors: list[Callable[[Path], object]] = [
+        lambda path: load_declared(path, Layout.of("age,kg")),
+        lambda path: load_by_schema(path, schema),
+        lambda path: schema.encode(path),
+    ]
+    for load in doors:
+        sentences = set()
+        for lines in (rows, [*rows[:2], rows[3]]):
+            with pytest.raises((DataError, ColumnError)) as refused:
+                load(write(tmp_path, [header, *lines]))
+            sentences.add(str(refused.value))
+        assert len(sentences) == 1
+
+
+def test_a_header_has_the_line_breaks_of_the_stated_names_and_no_more(
+    tmp_path: Path,
+) -> None:
+    """A row with a quote was one more name than the owner stated."""
+    rows = ["1,2,3", "4,5,6"]
+    two_lines = ['age,"kg\n(at night)",cm', *rows]
+    stated = Layout(("age", "kg\n(at night)"))
+    assert load_declared(write(tmp_path, two_lines), stated).points.tolist() == [
+        [1.0, 2.0],
+        [4.0, 5.0],
+    ]
+    stated = Layout(stated.columns, dialect=Dialect(separator=","))
+    for lines in (rows, ['1,2,3"', *rows]):
+        left_open = ['age,"kg\n(at night)","cm', *lines]
+        with pytest.raises(DataError, match="has a quote that does not close"):
+            load_declared(write(tmp_path, left_open), stated)
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])

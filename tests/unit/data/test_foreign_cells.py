@@ -321,6 +321,15 @@ def test_a_database_in_memory_is_no_file_that_must_be_there(url: str) -> None:
     ).points.tolist() == [[1.5]]
 
 
+def test_a_colon_in_a_query_is_a_colon(tmp_path: Path) -> None:
+    """Of ' :30', as text, a parameter was made that nobody gave."""
+    pytest.importorskip("sqlalchemy")
+    query = "SELECT 1.5 AS a WHERE ' :30' LIKE '%:30' AND '07:45' <> ':x'"
+    assert load_declared("sqlite://", Layout(("a",), query=query)).points.tolist() == [
+        [1.5]
+    ]
+
+
 def test_columns_without_names_are_numbered_and_not_called_by_their_first_cells(
     tmp_path: Path,
 ) -> None:

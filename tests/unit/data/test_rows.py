@@ -4,13 +4,15 @@ stay.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -35,7 +37,7 @@ from flwr_dpkmeans.data.rows import Rows
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.data.store import Store
 from flwr_dpkmeans.data.tables import load_table
-from flwr_dpkmeans.errors import DataError
+from flwr_dpkmeans.errors import DataError, LocalMisuseError
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 
 N = 303
@@ -557,6 +559,72 @@ def test_no_row_is_read_that_is_not_there(index: list[int]) -> None:
         (5, 3),
         [[6.0, 7.0, 6.0], [8.0, 9.0, 8.0]],
     )
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        slice(None, None, 2),
+        slice(None, None, -1),
+        (slice(0, 2), 0),
+        (np.array([0, 1]), 0),
+        np.array([3, 1]),
+        np.array([0, 5]),
+        np.array([-1, 0]),
+        np.array([True, False, True, False, False]),
+    ],
+    ids=str,
+)
+def test_an_index_that_blocks_cannot_answer_is_refused(index: Any) -> None:
+    """Steps were ignored, and rows out of order were what memory held before."""
+    with pytest.raises(LocalMisuseError, match="from the first to the last"):
+        strict(np.arange(10.0).reshape(5, 2))[index]
+
+
+def test_files_of_others_do_not_stop_a_node_and_the_newest_rows_are_taken(
+    tmp_path: Path, set_limits: SetLimits
+) -> None:
+    """A name with other words for numbers was an error; of two, any one was read."""
+    set_limits(table_bytes=64)
+    store = Store(tmp_path, "run")
+    (tmp_path / "run-x-y.rows").write_text("")
+    assert store.stored() is None
+    for n_rows, age in ((5, 20), (7, 0), (6, 10)):
+        store.keep([np.ones((n_rows, 2))], "t")
+        moment = time.time() - age
+        os.utime(tmp_path / f"run-{n_rows}-2.rows", (moment, moment))
+    for name in ("run-9-9-x.rows", "other-run-3-2.rows"):
+        (tmp_path / name).write_text("")
+    assert store.stored().shape == (7, 2)
+
+
+def test_a_file_that_was_cut_short_is_closed_and_goes(
+    tmp_path: Path, set_limits: SetLimits, recwarn: pytest.WarningsRecorder
+) -> None:
+    set_limits(table_bytes=64)
+    store = Store(tmp_path, "run")
+    store.keep([np.ones((5, 2))], "t")
+    file = tmp_path / "run-5-2.rows"
+    file.write_bytes(file.read_bytes()[:-8])
+    warnings.simplefilter("always", ResourceWarning)
+    assert store.stored() is None
+    gc.collect()
+    assert not [warned for warned in recwarn if warned.category is ResourceWarning]
+    assert not file.exists()
+
+
+def test_a_source_that_fails_is_not_said_to_lack_room(
+    tmp_path: Path, set_limits: SetLimits
+) -> None:
+    """Whoever read "free space there" looked at the wrong disk."""
+    set_limits(table_bytes=64)
+
+    def blocks() -> Iterator[np.ndarray]:
+        yield np.ones((5, 2))
+        raise TimeoutError("the share is gone")
+
+    with pytest.raises(TimeoutError, match="the share is gone"):
+        Store(tmp_path, "run").keep(blocks(), "t")
 
 
 def _opened_to_others(folder: Path) -> None:

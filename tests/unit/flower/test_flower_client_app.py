@@ -23,6 +23,7 @@ from flwr.app import (
     Message,
     RecordDict,
 )
+from support.engines import join_ray
 
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import (
@@ -43,6 +44,8 @@ from flwr_dpkmeans.flower.client.ray_nodes import OutputFiles
 from flwr_dpkmeans.flower.client.result_folders import output_folder, result_folder
 from flwr_dpkmeans.flower.client.simulated_tables import mixture_of, simulated_part
 from flwr_dpkmeans.flower.client.wrapped import Wrapped
+from flwr_dpkmeans.flower.client.wrapped_app import secure_sum_mod
+from flwr_dpkmeans.flower.client_app import client_app
 from flwr_dpkmeans.flower.in_process_grid import InProcessGrid
 from flwr_dpkmeans.flower.messages.message_records import packet_of
 from flwr_dpkmeans.flower.mod import (
@@ -63,9 +66,7 @@ def context(run: dict[str, Any] | None = None, **node: Any) -> Context:
 
 @pytest.fixture
 def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(
-        sys.modules, "ray", SimpleNamespace(is_initialized=lambda: True)
-    )
+    join_ray(monkeypatch)
 
 
 @pytest.fixture(autouse=True)
@@ -494,7 +495,7 @@ def test_a_wrapped_client_without_an_answer_fails_and_the_message_is_as_it_was(
     with pytest.raises(
         LocalMisuseError, match="the wrapped client answered with an error"
     ):
-        around.answered({})
+        around.reply_of_app({})
     assert list(around._message.content) == ["of"]
 
 
@@ -514,7 +515,7 @@ def test_a_statistic_is_asked_with_what_was_released_before() -> None:
     state = SimpleNamespace(
         arrays={"b": np.ones((1, 2)), "a": np.zeros(1)}, movements=(0.25, 0.5)
     )
-    plan = SimpleNamespace(discovers=lambda index: index < 1)
+    plan = SimpleNamespace(is_preliminary=lambda index: index < 1)
     memory: Any = SimpleNamespace(
         plan=plan,
         plan_blob=b"plan",
@@ -542,3 +543,9 @@ def test_a_statistic_is_asked_with_what_was_released_before() -> None:
     memory.clusters = None
     with pytest.raises(LocalMisuseError, match="before the plan was final"):
         client.compute(memory, 1)
+
+
+def test_a_client_app_takes_no_mod_that_wraps_another_class() -> None:
+    """It would be called as a `KMeansClient` all the same."""
+    with pytest.raises(ConfigurationError, match="this mod is for an app of its own"):
+        client_app(lambda _: [[0.0, 1.0]], mod=secure_sum_mod)

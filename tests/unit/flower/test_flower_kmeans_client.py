@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from flwr_dpkmeans import KMeansClient
 from flwr_dpkmeans.data.rows import Rows
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ConfigurationError, DataError, LocalMisuseError
+from flwr_dpkmeans.flower.kmeans_client import a_second
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.statement import build_report
@@ -123,3 +125,17 @@ def test_what_own_rows_say_against_a_result_is_logged_where_it_is_written_and_ke
         assert client.counts_ is not None
         assert (client.counts_.tolist(), client.cost_curve_) == ([60.0, 40.0], None)
     assert forgotten == [1]
+
+
+def test_a_clock_that_stands_still_divides_by_no_zero() -> None:
+    """The line of a log must not cost a round."""
+    assert a_second(5.0, time.monotonic() + 1e6) == pytest.approx(5e9)
+
+
+def test_rows_on_the_disk_go_even_if_the_result_cannot_be_taken() -> None:
+    """No other message would delete them."""
+    forgotten: list[int] = []
+    rows = Rows(ROWS.shape, lambda asked: ROWS[asked], lambda: forgotten.append(1))
+    with pytest.raises(LocalMisuseError, match="a task without a plan"):
+        KMeansClient(rows).evaluate([], {})
+    assert forgotten

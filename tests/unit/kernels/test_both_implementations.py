@@ -235,7 +235,7 @@ def test_rows_that_floats_cannot_tell_apart_are_decided_exactly() -> None:
 
 def test_the_library_was_built_from_the_source_that_is_here() -> None:
     library = pytest.importorskip("flwr_dpkmeans_kernels")
-    source = run_path(str(NATIVE / "build.py"))
+    source = run_path(str(NATIVE / "build_hook.py"))
     assert source["source_digest"]() == library.SOURCE, "install the package again"
 
 

@@ -17,7 +17,7 @@ from support.limits import SetLimits
 
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.kernels.residual_sums import residual_sums, unit_residuals
-from flwr_dpkmeans.kmeans.residuals.radii import next_radii
+from flwr_dpkmeans.kmeans.residuals.radii import RadiusRule, next_radii
 
 Floats = NDArray[np.float64]
 GRID = 2.0**16
@@ -255,7 +255,7 @@ def test_a_label_without_a_center_is_no_error_that_would_tell_of_the_row() -> No
 
 # -- the next radii --------------------------------------------------------------------
 
-OPTIONS: dict[str, float] = {"width": 1.3, "prior_variance": 0.06, "floor": 0.05}
+RULE = RadiusRule(width=1.3, prior_variance=0.06, floor=0.05)
 
 
 def next_one(
@@ -263,7 +263,11 @@ def next_one(
 ) -> float:
     """That of all clusters, from a mean over 100 rows."""
     squares, counts = np.array([100.0 * mean_square]), np.array([100.0])
-    options = {**OPTIONS, "noise": 100.0 * noise, "counts_noise": 0.0}
+    options: dict[str, Any] = {
+        "rule": RULE,
+        "noise": 100.0 * noise,
+        "counts_noise": 0.0,
+    }
     return float(
         next_radii(
             np.array([radius]), squares, counts, np.array([explained]), **options
@@ -303,7 +307,7 @@ def naive_radii(
     counts_noise: float,
 ) -> list[float]:
     """One cluster after another, as the page has it."""
-    k, n, h = len(radii), sum(counts), OPTIONS["width"]
+    k, n, h = len(radii), sum(counts), RULE.width
     each = []
     for radius, square, count, step in zip(
         radii, squares, counts, explained, strict=True
@@ -347,7 +351,11 @@ TAKEN_OFF = np.array([0.01, 0.001, 0.0, 0.0, 0.002])
 def test_next_radii_are_those_of_a_loop_over_clusters(
     noise: float, counts_noise: float
 ) -> None:
-    options = {**OPTIONS, "noise": noise, "counts_noise": counts_noise}
+    options: dict[str, Any] = {
+        "rule": RULE,
+        "noise": noise,
+        "counts_noise": counts_noise,
+    }
     found = next_radii(RADII_OF, SUMS_OF, ROWS_OF, TAKEN_OFF, **options)
     expected = naive_radii(RADII_OF, SUMS_OF, ROWS_OF, TAKEN_OFF, noise, counts_noise)
     assert found == pytest.approx(expected, rel=1e-12)
@@ -360,7 +368,7 @@ def test_a_radius_grows_with_its_own_cluster_where_that_is_told_from_the_others(
     hardly any rows.
     """
     squares, counts = np.array([40.0, 90.0, 2.0]), np.array([4000.0, 100.0, 4.0])
-    options = {**OPTIONS, "noise": 2.0, "counts_noise": 1.0}
+    options: dict[str, Any] = {"rule": RULE, "noise": 2.0, "counts_noise": 1.0}
     found = next_radii(np.full(3, 0.25), squares, counts, np.zeros(3), **options)
     # That of all, four times as long, and nearly so: noise of half a squared radius
     # hides most of the last one's mean.
@@ -402,7 +410,7 @@ def test_no_release_makes_a_radius_that_is_none(size: float) -> None:
                 squares,
                 counts,
                 explained,
-                **OPTIONS,
+                rule=RULE,
                 noise=noise,
                 counts_noise=noise,
             )

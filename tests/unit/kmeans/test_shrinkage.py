@@ -16,9 +16,18 @@ from scipy import integrate, stats
 
 from flwr_dpkmeans.kmeans.residuals.likely_values import likely_counts
 from flwr_dpkmeans.kmeans.residuals.noisy_counts import adding_up, pulled_together
-from flwr_dpkmeans.kmeans.residuals.shrinkage import shrunk_steps
+from flwr_dpkmeans.kmeans.residuals.shrinkage import StepPosterior
 
 WIDE = {"counts_noise": 1.0, "axis_variance": 1.0, "radius": 100.0}
+
+
+def shrunk_steps(
+    sums: Any, noisy_counts: Any, *, counts_noise: float, radius: Any, **values: Any
+) -> Any:
+    """Posterior means of steps, from noisy counts whose total nobody knows."""
+    counts = likely_counts(noisy_counts, counts_noise)
+    posterior = StepPosterior.of(sums, counts, counts_noise=counts_noise, **values)
+    return posterior.means(radius)
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,13 @@ from support.flat import flat_estimator
 from flwr_dpkmeans.algorithms.lloyd_family.glloyd import GLloydTask
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.in_process_grid import InProcessGrid
-from flwr_dpkmeans.planner.forecast import (
+from flwr_dpkmeans.planner.centroid_noise import (
     CentroidNoise,
     centroid_noise,
-    deployment_of,
     noise_in_units,
 )
 from flwr_dpkmeans.planner.request import PlanningRequest
+from flwr_dpkmeans.planner.traffic import deployment_of
 from flwr_dpkmeans.privacy.release import (
     Block,
     NoiseShape,

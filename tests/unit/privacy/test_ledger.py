@@ -23,7 +23,7 @@ from support.ledger_entries import charge, entry, head_of, put_head_back, verify
 from support.machine import replace_call, replace_sync
 
 from flwr_dpkmeans.__main__ import main
-from flwr_dpkmeans.deploy.ledger_report import inspect_ledger
+from flwr_dpkmeans.deploy.owner.ledger_report import inspect_ledger
 from flwr_dpkmeans.errors import (
     BudgetError,
     ConfigurationError,
@@ -992,3 +992,46 @@ def test_verify_as_a_command_exits_1_on_a_missing_ledger(tmp_path: Path) -> None
         outcome.stderr
         == f"the ledger {tmp_path / 'none'} does not exist: correct its path.\n"
     )
+
+
+def test_threads_that_note_plans_read_a_line_of_the_ledger_once(path: Path) -> None:
+    other = FileLedger(path)
+    for index in range(200):
+        other.charge(entry(f"run-{index}", 0, 0.25))
+    ledger = FileLedger(path)
+    problems: list[Exception] = []
+
+    def note(number: int) -> None:
+        try:
+            ledger.note_plan("ward-7", f"{number}/2", "ab", most=50)
+        except Exception as error:
+            problems.append(error)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=note, args=(n,)) for n in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert not problems
+    assert ledger.entries() == other.entries()
+
+
+def test_where_a_system_changes_line_ends_the_files_are_opened_without() -> None:
+    """Windows would count other bytes than are written."""
+    program = (
+        "import os; os.O_BINARY = 0x8000;"
+        " from flwr_dpkmeans.node.durable_files import BINARY; print(BINARY)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
+    assert int(done.stdout) == 0x8000

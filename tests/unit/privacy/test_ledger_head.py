@@ -20,14 +20,14 @@ from support.ledger_entries import charge, entry, head_of, put_head_back, verify
 from support.machine import replace_call, replace_rights, replace_room, replace_sync
 
 from flwr_dpkmeans.__main__ import main
-from flwr_dpkmeans.deploy.ledger_report import inspect_ledger
+from flwr_dpkmeans.deploy.owner.ledger_report import inspect_ledger
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, ProtocolError
 from flwr_dpkmeans.node import ledger_file
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.ledger_file import FileLedger
 
 DOCS = Path(__file__).resolve().parents[3] / "flwr_dpkmeans" / "docs"
-PAGE = DOCS / "reference" / "ledger.md"
+PAGE = DOCS / "reference" / "policy.md"
 
 Tamper = Callable[[Path], None]
 

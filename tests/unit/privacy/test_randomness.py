@@ -81,7 +81,7 @@ PUBLIC = {
         "SpherePackingTask.start",
     ): "a start by sphere packing",
     (
-        "algorithms/feddp/simplification.py",
+        "algorithms/feddp/appendix/simplification.py",
         "simplify_rounds.halving.advance",
     ): "which of the server's points stay",
     ("baselines/pooled.py", "run_kmeans"): "restarts of k-means in central baselines",
@@ -99,10 +99,16 @@ PUBLIC = {
         "terms_digest",
     ): "leaves the seed out of what is compared",
     ("baselines/central.py", "_noisy"): "a random projection, which protects nothing",
-    ("data/mixture.py", "MixtureClients.means"): "data of a simulation",
-    ("data/mixture.py", "MixtureClients.server_points"): "data of a simulation",
-    ("data/mixture.py", "MixtureClients.client_points"): "data of a simulation",
-    ("data/partition.py", "partition_indices"): "rows of simulated clients",
+    ("data/simulated/mixture.py", "MixtureClients.means"): "data of a simulation",
+    (
+        "data/simulated/mixture.py",
+        "MixtureClients.server_points",
+    ): "data of a simulation",
+    (
+        "data/simulated/mixture.py",
+        "MixtureClients.client_points",
+    ): "data of a simulation",
+    ("data/simulated/partition.py", "partition_indices"): "rows of simulated clients",
     (
         "kmeans/eigenvectors.py",
         "_leading_range",
@@ -116,7 +122,7 @@ PUBLIC = {
         "algorithms/server/simulated_clients.py",
         "client_bounds_of",
     ): "simulated clients of the server's own points",
-    ("planner/simulate.py", "draw_mixture"): "synthetic data of a forecast",
+    ("planner/synthetic_data.py", "draw_mixture"): "synthetic data of a forecast",
     (
         "sums/checks/neighbours.py",
         "check_sensitivity",

@@ -4,10 +4,11 @@ holds.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import random
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from support.crypto import replace_seal, replace_stream
 from support.masked_federation import FIRST_ROUND, Federation, ring
 
 from flwr_dpkmeans.errors import DisagreementError, LocalMisuseError, ProtocolError
-from flwr_dpkmeans.secagg import ciphers, retry
+from flwr_dpkmeans.secagg import blinding, ciphers, keys, retry
 from flwr_dpkmeans.secagg import party as client
 from flwr_dpkmeans.secagg.keys import (
     derive_key,
@@ -50,6 +51,42 @@ def requested(
 ) -> SumRequest:
     """The server's first request to one node, with changes."""
     return replace(SumRequest(round_index, 0, federation.server.roster), **changes)
+
+
+def test_no_vector_is_sent_that_nothing_hides() -> None:
+    """A roster whose graph gave a client no neighbours masked nothing."""
+    federation = Federation(NODES)
+    node = NODES[0]
+    request = requested(federation, node)
+    admitted = federation.states[node].admit(request, 1)
+    with pytest.raises(ProtocolError, match="without neighbours"):
+        replace(admitted, pair_keys=()).answer(
+            request, FixedPointVector(ring(1, 2)), blinded=False, state_digest=b""
+        )
+
+
+def test_what_is_forgotten_is_in_no_cache_of_the_process() -> None:
+    """Private and group keys stayed there, as what was looked up by."""
+    federation = Federation(NODES)
+    state = federation.states[NODES[0]]
+    assert state.public_key
+    blinding.sum_of_streams(((3, bytes(32)),), 1, (1, 0), b"", 2)
+    with pytest.raises(LocalMisuseError, match="still needs its keys"):
+        state.forgotten()
+    empty = state.stopped().forgotten()
+    secrets = [item.name for item in fields(state) if not item.repr]
+    assert "private_key" in secrets
+    assert not any(getattr(empty, name) for name in secrets)
+    caches = [
+        cache
+        for item in (*vars(keys).values(), *vars(blinding).values())
+        if hasattr(item, "cache_info")
+        for cache in gc.get_referents(item)
+        if isinstance(cache, dict)
+    ]
+    assert caches
+    assert not any((state.private_key,) in cache for cache in caches)
+    assert blinding.sum_of_streams.cache_info().currsize == 0
 
 
 def test_a_state_is_changed_in_its_own_fields_only() -> None:

@@ -812,6 +812,14 @@ def test_own_keys_follow_from_two_secrets_of_32_bytes() -> None:
         assert state.slot_keys(index) == expected
 
 
+def test_an_older_state_that_is_asked_again_shares_other_keys() -> None:
+    """The same keys among two neighbourhoods are more shares than the threshold."""
+    state = made().states[10]
+    again = replace(state, phase=Phase.KEYED, setup=None)
+    roster = state.sharers
+    assert again.share(ShareRequest(roster))[0].masters != state.masters
+
+
 def test_secrets_are_not_printed() -> None:
     federation = made(authored=True)
     state = in_phase(federation, Phase.UNMASKED, node=ring_order(federation)[0])

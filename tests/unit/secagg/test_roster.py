@@ -50,7 +50,7 @@ def is_connected(edges: dict[int, set[int]], without: frozenset[int]) -> bool:
         # One pair is out of order, or equal, and the others are not.
         (0, ((1, key_of(1)), (3, key_of(3)), (2, key_of(2))), "out of order or twice"),
         (0, ((1, key_of(1)), (2, key_of(2)), (2, key_of(3))), "out of order or twice"),
-        (-1, ((1, key_of(1)), (2, key_of(2))), "out of order or twice"),
+        (-1, ((1, key_of(1)), (2, key_of(2))), "of attempt -1, but attempts count"),
         (0, ((1, key_of(1)), (2, bytes(31))), "not 32 bytes"),
         (0, ((1, key_of(1)), (2, key_of(1))), "one public key for two nodes"),
         (0, ((-1, key_of(1)), (2, key_of(2))), "outside 0 to"),
@@ -277,3 +277,11 @@ def _augment(
         capacity[head][tail] += 1
         head = tail
     return True
+
+
+@pytest.mark.parametrize("max_silent", [-1, -2, -9])
+def test_nobody_is_without_neighbours_whatever_may_be_silent(max_silent: int) -> None:
+    """Of 33 clients each had none, and would have sent its vector unmasked."""
+    roster = cohort(ALL_PAIRS_UP_TO + 1)
+    assert graph(roster, max_silent) == graph(roster, 0)
+    assert {len(neighbours) for neighbours in graph(roster, 0).values()} == {2}

@@ -15,13 +15,11 @@ from support.masked_federation import Federation
 
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.secagg import ciphers, keys
-from flwr_dpkmeans.sums import paired as pairs
-from flwr_dpkmeans.sums.cohort import Answered
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.local import LocalRun
-from flwr_dpkmeans.sums.paired import Awaited, Paired
-from flwr_dpkmeans.sums.virtual import Virtual
-from flwr_dpkmeans.sums.wire import Request
+from flwr_dpkmeans.sums.virtual import paired as pairs
+from flwr_dpkmeans.sums.virtual.paired import Awaited, Paired
+from flwr_dpkmeans.sums.wire import Answer, Request
 
 NODES = (3, 8, 11, 40, 99)
 
@@ -94,9 +92,9 @@ def test_few_masks_wait_for_their_other_end() -> None:
     waiting: list[int] = []
 
     class Noted(LocalRun):
-        def ask(self, virtual: Virtual, request: Request) -> Answered:
+        def ask(self, node: int, request: Request) -> Answer:
             waiting.append(len(self.awaited))
-            return super().ask(virtual, request)
+            return super().ask(node, request)
 
     for n_clients in (40, 80):
         waiting.clear()

@@ -32,12 +32,13 @@ from flwr_dpkmeans.secagg.messages import (
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums.build import initial_state
 from flwr_dpkmeans.sums.client import Client, Guard
+from flwr_dpkmeans.sums.client.contribution import Contribution
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.local import LocalRun, run_direct
 from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import FIRST_NODE_ID, Plan
 from flwr_dpkmeans.sums.server import Server
-from flwr_dpkmeans.sums.virtual import Virtual
+from flwr_dpkmeans.sums.virtual.virtual_client import Virtual
 from flwr_dpkmeans.sums.wire import (
     Failure,
     KeysReply,
@@ -126,7 +127,7 @@ def test_shares_of_noise_are_for_those_that_shared_keys(
     )
     with pytest.raises(ProtocolError, match=re.escape(f"shares of {asked}")):
         Client(Guard(), cast(Any, None), None)._contribute(
-            memory(plan=odd, protocol=party), SumRequest(1, 0), None
+            memory(plan=odd, party=party), SumRequest(1, 0), None
         )
 
 
@@ -140,21 +141,22 @@ def test_who_does_not_take_part_sends_zeros(rate: float, factor: int) -> None:
         SimpleNamespace(compute=lambda *_: [np.full((2, 2), 0.5), np.ones(2)]),
     )
     guard.stream = 0
-    assert Client(guard, cast(Any, None), None).unmasked_vector.size == 0
     odd: Any = SimpleNamespace(
         settings=SimpleNamespace(client_sampling_rate=rate, noise=NoiseKind.SECURE),
         rates={1: rate},
         fraction_bits=4,
     )
     made = Client(guard, cast(Any, statistic), None)
-    vector = made._vector(memory(plan=odd), plan().round_at(1), (1, 0))
+    contribution = Contribution(memory(plan=odd), SumRequest(1, 0))
+    flat = made._flat_statistic(memory(plan=odd), plan().round_at(1), (1, 0))
+    vector = contribution.on_grid(flat, guard.stream)
     assert vector.values.tolist() == [8 * factor] * 4 + [16 * factor] * 2
     for rubbish in ([], [np.ones(5)]):
         statistic.compute = lambda *_, rubbish=rubbish: rubbish
         with pytest.raises(
             ProtocolError, match="did not return the 6 entries of the plan's round 1"
         ):
-            made._vector(memory(plan=odd), plan().round_at(1), (1, 0))
+            made._flat_statistic(memory(plan=odd), plan().round_at(1), (1, 0))
 
 
 def test_a_result_that_is_mostly_noise_is_warned_of() -> None:
@@ -173,7 +175,7 @@ def test_a_result_that_is_mostly_noise_is_warned_of() -> None:
         "cohort": (),
     }
     for clusters, warns in ((state, True), (None, False)):
-        report = Client(guard, cast(Any, None), None)._report(
+        report = Client(guard, cast(Any, None), None)._report_and_log(
             memory(clusters=clusters, attempts=((1, 0), (2, 0)), **given)
         )
         assert (faint in report.warnings) is warns
@@ -345,11 +347,24 @@ def test_a_local_run_keeps_no_tables_that_are_made_anew() -> None:
         return points
 
     kept = LocalRun(plan(), parts, scale=scale)
-    assert kept.unmasked_vector.size == 0
     kept.play()
     assert (len(scaled), sorted(kept.scaled)) == (3, [0, 1, 2])
     anew = LocalRun(plan(), tuple(parts), scale=scale).play()
     assert (len(scaled), anew.scaled) == (9, {})
+
+
+def test_what_is_masked_is_shown_to_who_watches_and_stays_nowhere() -> None:
+    parts = [np.zeros((2, 2))] * 3
+    run = LocalRun(plan(), parts)
+    vectors: list[Any] = []
+    run.watch_vector = vectors.append
+    run.play()
+    assert len(vectors) == 3 * plan().last_round
+    assert all(len(vector) == plan().round_at(1).length for vector in vectors)
+    client = Client(Guard(), cast(Any, None), None)
+    assert not [
+        value for value in vars(client).values() if isinstance(value, np.ndarray)
+    ]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ And what two plans have in common.
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from flwr_dpkmeans.secagg.messages import (
 from flwr_dpkmeans.secagg.retry import Retry
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums import wire
+from flwr_dpkmeans.sums.client import Memory
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.wire import (
@@ -38,9 +40,11 @@ from flwr_dpkmeans.sums.wire import (
     Request,
     Status,
     Versions,
+    load_plan,
     stated_versions,
     terms_digest,
 )
+from flwr_dpkmeans.sums.wire.message_fields import message_fields
 
 
 def packet(text: str | None = None, **header: Any) -> Packet:
@@ -378,7 +382,9 @@ def test_what_a_client_keeps_of_a_run_is_read_again(attempt: int) -> None:
         party = Retry(7, 3, b"p" * 32, 2, 0, False, b"digest", roster=known)
         assert wire.unpack_fields(Retry, wire.pack_fields(party)) == party
         assert (
-            wire.unpack_fields(Retry, wire.pack_fields(party, "run_id"), run_id=7)
+            wire.unpack_fields(
+                Retry, wire.pack_fields(party, without=("run_id",)), run_id=7
+            )
             == party
         )
 
@@ -422,3 +428,33 @@ def test_a_malformed_plan_is_told_with_its_place_or_with_many() -> None:
     for n_wrong, place in ((100, "rounds.0"), (101, "many places")):
         with pytest.raises(ProtocolError, match=f"malformed at '{place}"):
             wire.load_plan(json.dumps(said | {"rounds": [0] * n_wrong}).encode())
+
+
+@pytest.mark.parametrize("sentence", [["a"], 1, {"a": 1}, None])
+def test_a_text_that_is_none_is_refused(sentence: object) -> None:
+    header = {"stage": "stop", "sentence": sentence}
+    with pytest.raises(ProtocolError, match="field 'sentence' is no text"):
+        wire.decode_request(Packet({"header": json.dumps(header)}))
+
+
+@dataclass(frozen=True)
+class Misordered:
+    credentials: Mapping[int, Credential]
+    roster: Roster
+
+
+def test_a_message_whose_fields_are_read_too_early_is_no_message() -> None:
+    """The roster says how many credentials are read at most."""
+    with pytest.raises(TypeError, match=r"Misordered\.credentials must come behind"):
+        message_fields(Misordered)
+
+
+def test_a_memory_of_an_earlier_run_and_release_is_left_unread() -> None:
+    """After an update, Flower may still have one: it must not stop every new run."""
+    stored = {"Retry": '{"run_id": 7, "of_an_older_release": 1}'}
+    assert Memory.unpack(stored, 8) is None
+
+
+def test_few_plans_of_a_peer_are_remembered() -> None:
+    """One may have 64 MiB."""
+    assert load_plan.cache_info().maxsize <= 4

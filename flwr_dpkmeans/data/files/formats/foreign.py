@@ -6,7 +6,9 @@ would let one cell decide about others.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -49,12 +51,16 @@ def _answered(url: str, query: str) -> Iterator[RawTable]:
     import pandas as pd
     import sqlalchemy
 
+    # A colon is no parameter, as SQLAlchemy has it: there is nothing to put in.
+    query = re.sub(r"(?<![:\w\\]):(?=\w)", r"\\:", query)
     engine = sqlalchemy.create_engine(url)
     dialect = engine.dialect.name
     file = engine.url.database if dialect == "sqlite" else None
     if file and not file.startswith((":memory:", "file:")):
         Path(file).stat()  # SQLite would make it, and a node leave an empty one behind
-    with engine.connect() as connection:
+    with ExitStack() as stack:
+        stack.callback(engine.dispose)
+        connection = stack.enter_context(engine.connect())
         if dialect == "sqlite":  # which else fails for one text that is no UTF-8
             raw = connection.connection.driver_connection
             raw.text_factory = partial(str, encoding="utf-8", errors="replace")
@@ -67,7 +73,6 @@ def _answered(url: str, query: str) -> Iterator[RawTable]:
         for rows in chain([[]], answer.partitions(block_rows(len(names)))):
             frame = pd.DataFrame(rows, columns=names, dtype=object)
             yield replace(frame_table(frame), path=Path("database"))
-    engine.dispose()
 
 
 def as_text_query(connection: Connection, query: str) -> str:
@@ -83,8 +88,9 @@ def as_text_query(connection: Connection, query: str) -> str:
 
 
 def sheet_rows(path: Path) -> tuple[list[list[object]], list[str]]:
-    """Return the cells of a workbook's first sheet, row by row, and the names of the
-    others.
+    """Return the cells of a workbook's first sheet, row by row.
+
+    And the names of the others.
     """
     import pandas as pd
 

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from flwr_dpkmeans.errors import DataError
-
-if TYPE_CHECKING:
-    pass
-
 
 SUFFIXES = (".parquet", ".pq")
 

@@ -1,23 +1,20 @@
 """Records of delimited text, as RFC 4180 has them: rows, whatever their cells hold.
 
 Bytes are cut into records first, and only then into cells. A quote that does not close
-costs its own line, never another record's. A record has at most `most_bytes` bytes; a
-cell that goes on for longer is passed over to its end, so that its lines do not pass
-for records. What is decided for a record follows from that record, and from what the
-reader was told of the file: on a deployed node no row may decide about another one.
+costs its own line. One that the quote of a later line closes makes a cell of the lines
+between, as cells may have lines: neighbouring tables differ by a record whose quotes
+whoever wrote it doubled, and a line with an open quote is none (threats.md). A record
+has at most `most_bytes` bytes; a cell that goes on for longer is passed over to its
+end, so that its lines do not pass for records. What is decided for a record follows
+from that record, and from what the reader was told of the file: on a deployed node no
+row may decide about another one.
 """
 
 from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import (
-    Callable,
-    Collection,
-    Iterator,
-    Mapping,
-    Sized,
-)
+from collections.abc import Callable, Collection, Iterator, Mapping, Sized
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,8 +22,8 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.files.cells import MISSING
 from flwr_dpkmeans.data.files.text.quoting import (
+    CellEnds,
     comment_pattern,
-    end_of_cell,
     whole_records,
 )
 from flwr_dpkmeans.data.files.text.record_patterns import (
@@ -41,11 +38,6 @@ from flwr_dpkmeans.resources import limits
 _FAILED_COLUMN = re.compile(
     r"In CSV column #(\d+): (?:Row #\d+: )?CSV conversion error"
 )
-_MOST_LOOKS = 50
-"""How many cells that are too long have their end looked for.
-
-Each look reads the file anew.
-"""
 # White space, and what MS-DOS ends a file with (Ctrl-Z).
 _BLANKS = b" \t\v\f\n\x1a"
 
@@ -113,8 +105,7 @@ class RecordReader:
         again: Callable[[], Iterator[bytes]],
     ) -> None:
         self._shape = shape
-        self._again = again
-        self._n_looks = 0
+        self._cell_ends = CellEnds(again, shape.separator)
         self._n_consumed = 0
         self._cell_end = 0
         """Where, in bytes of the text, a cell ends that is passed over."""
@@ -191,8 +182,9 @@ class RecordReader:
         *,
         at_end: bool,
     ) -> int:
-        """Where the record ends that has the cell which is passed over, or as much as
-        is there of it.
+        """Where the record ends that has the cell which is passed over.
+
+        Or as much as is there of it.
         """
         start = self._cell_end - self._n_consumed
         is_whole = at_end or len(buffer) >= start + self._shape.most_bytes
@@ -276,8 +268,9 @@ class RecordReader:
         *,
         at_end: bool,
     ) -> tuple[CellBlock, int]:
-        """Rows of the whole records that a buffer begins with, each looked at by
-        itself.
+        """Rows of the whole records that a buffer begins with.
+
+        Each looked at by itself.
         """
         rows, numbers = list[list[str]](), list[int]()
         most, start = self._shape.most_bytes, 0
@@ -327,12 +320,11 @@ class RecordReader:
         open_quote = (
             self._open_quote.match(buffer, start, stop) if is_whole_window else None
         )
-        if open_quote is not None and self._n_looks < _MOST_LOOKS:
+        if open_quote is not None:
             # Lines of one long cell must not pass for records: whoever writes the cell
             # would write as many rows as it has lines.
-            self._n_looks += 1
             within = self._n_consumed + open_quote.start(1) + 1
-            end = end_of_cell(self._again(), within, self._shape.separator)
+            end = self._cell_ends.behind(within)
             if end is not None:
                 self._tally.passed_over[PassedOver.TOO_LONG] += 1
                 self._cell_end = end

@@ -1,7 +1,9 @@
 """The first lines of delimited text: its separator, its header, its first record.
 
 A header is public: it may decide how the file is read. Rows may not, on a deployed
-node; there the owner states whether the file has a header. In a simulation, a draft and
+node; there the owner states whether the file has a header, and it has as many lines as
+the stated names take: else one row more could close a quote that the header leaves
+open, and those above it would be names. In a simulation, a draft and
 a prediction, whose user holds the file, the first rows are looked at where nothing is
 stated, and it is said so.
 """
@@ -61,6 +63,7 @@ def look_at(
     *,
     may_guess: bool,
     source: str,
+    most_header_lines: int | None = None,
 ) -> Beginning:
     """Find out how a text begins.
 
@@ -74,6 +77,8 @@ def look_at(
         Whether rows may be looked at where no header is stated; else there is one.
     source : str
         What sentences call the file.
+    most_header_lines : int, optional
+        Lines that a header has at most.
 
     Raises
     ------
@@ -86,6 +91,8 @@ def look_at(
     # A line that states a separator may be a row, which may not decide about the
     # others.
     may_state = may_guess or is_header is True
+    if is_header is not True:
+        most_header_lines = None
     start, dialect = _preamble(text, stated, may_state=may_state)
     separator = dialect.separator
     if not separator:
@@ -94,7 +101,8 @@ def look_at(
             start,
             dialect,
             is_header,
-            may_guess,
+            may_guess=may_guess,
+            most_header_lines=most_header_lines,
         )
     dialect = dialect.over(Dialect(separator=separator))
     n_records = ROWS_LOOKED_AT if may_guess else 1
@@ -104,12 +112,13 @@ def look_at(
         separator,
         n_records,
         dialect.comment,
+        most_lines=most_header_lines,
     )
     if not records and is_header is not False and text[start:].strip():
         raise DataError(
             f"the header of {source} has a quote that does not close, but names are"
             " read from it: close the quote, or state the separator if cells are cut"
-            " at another one."
+            " at another one, or the column's name if it has a line break."
         )
     if not records:
         dialect = dialect.over(Dialect(header=bool(is_header)))
@@ -140,9 +149,7 @@ def _preamble(
 
     And a separator that a line may state.
     """
-    start = 0
-    for _ in range(stated.skip_lines or 0):
-        start = _line_end(text, start)
+    start = _end_of_lines(text, 0, stated.skip_lines or 0)
     line = _STATED_SEPARATOR.match(text, start)
     if may_state and line is not None:
         mark = line[line.lastindex or 0]
@@ -166,16 +173,25 @@ def _line_end(text: bytes, start: int) -> int:
     return len(text) if index < 0 else index + 1
 
 
+def _end_of_lines(text: bytes, start: int, n_lines: int) -> int:
+    """Where so many lines end."""
+    for _ in range(n_lines):
+        start = _line_end(text, start)
+    return start
+
+
 def first_records(
     text: bytes,
     start: int,
     separator: str,
     n_records: int,
     comment: str | None = None,
+    *,
+    most_lines: int | None = None,
 ) -> list[tuple[list[str], int]]:
     """Return the cells of the first records, and where each ends.
 
-    Lines that are none are left out.
+    Lines that are none are left out. A record has at most `most_lines`.
     """
     records: list[tuple[list[str], int]] = []
     pattern = record_pattern(separator)
@@ -186,7 +202,10 @@ def first_records(
         if comments is not None and comments.match(text, start):
             start = _line_end(text, start)
             continue
-        match = pattern.match(text, start, start + MOST_HEADER_BYTES)
+        stop = start + MOST_HEADER_BYTES
+        if most_lines is not None:
+            stop = min(stop, _end_of_lines(text, start, most_lines))
+        match = pattern.match(text, start, stop)
         if match is None:
             if not records:
                 return []
@@ -204,14 +223,16 @@ def _separator(
     start: int,
     dialect: Dialect,
     is_header: bool | None,
+    *,
     may_guess: bool,
+    most_header_lines: int | None,
 ) -> str:
     """What cells are cut at: by the header, or by rows where those may be looked at."""
     separators = [separator for separator in SEPARATORS if separator != dialect.decimal]
     if is_header is False and not may_guess:
         return separators[0]
     if is_header:
-        return _separator_of_header(text, start, separators)
+        return _separator_of_header(text, start, separators, most_header_lines)
     by_rows = _separator_of_rows(
         text,
         start,
@@ -225,6 +246,7 @@ def _separator_of_header(
     text: bytes,
     start: int,
     separators: Sequence[str],
+    most_lines: int | None = None,
 ) -> str:
     """What parts most names; the first of equally many."""
     widths = {}
@@ -234,16 +256,17 @@ def _separator_of_header(
             start,
             separator,
             1,
+            most_lines=most_lines,
         )
         widths[separator] = len(records[0][0]) if records else 0
     # A row may not close a quote of the header and so decide about the others: one line
     # is looked at.
-    line = text[: _line_end(text, start)]
     if not any(widths.values()) and first_records(
-        line,
+        text,
         start,
         " ",
         1,
+        most_lines=1,
     ):
         return " "  # between names in quotes, as R's write.table has them
     return max(separators, key=lambda separator: widths[separator])

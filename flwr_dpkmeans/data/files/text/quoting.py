@@ -1,14 +1,13 @@
 """Where records and quoted cells end, as RFC 4180 has them.
 
-A quote that does not close costs its own line, never another record's: on a deployed
-node no row may decide about another one.
+A quote that does not close costs its own line, not the next record's: on a deployed
+node no row may decide about another one. Lines within quotes are one record's.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +17,6 @@ from flwr_dpkmeans.data.files.text.separator_patterns import (
     mark_pattern,
     padding_pattern,
 )
-
-_BYTES_BEHIND_A_QUOTE = 64
-
 
 _QUOTE = ord('"')
 
@@ -45,47 +41,67 @@ def comment_pattern(comment: str, separator: str) -> Pattern | None:
     return re.compile(b"[%b]*+%b" % (blanks, sign))
 
 
-def end_of_cell(
-    chunks: Iterator[bytes],
-    start: int,
-    separator: str,
-) -> int | None:
-    """Return where a quoted cell ends that goes on somewhere in a text.
+class CellEnds:
+    """Finds where quoted cells end that are too long for a record, cell after cell.
 
-    That is behind its closing quote. None where the next quote that is not doubled
-    stands before anything but the end of a cell: then no quote closes the cell, and the
-    first one was a slip.
+    A text is read once for all of them: were it read anew for each, so many such cells
+    would take so long that something had to be done about the last ones.
 
     Parameters
     ----------
-    chunks : iterator of bytes
-        The text.
-    start : int
-        The place, in bytes, within the quotes.
+    again : callable
+        Gives the text from its beginning.
     separator : str
     """
-    mark = mark_pattern(separator)
-    spaces = padding_pattern(separator)
-    end_pattern = re.compile(rb"%b(?:[%b\n]|\Z)" % (spaces, mark))
-    offset = 0
-    rest = b""
-    for chunk in chain(chunks, [b""]):
-        text = rest + chunk
-        # Behind a quote it takes some bytes to see what it is.
-        n_behind = _BYTES_BEHIND_A_QUOTE if chunk else 0
-        last = len(text) - n_behind
-        position = max(0, start - offset)
-        quote, position = _next_quote(text, position, last)
-        if quote is not None:
-            behind = quote + 1
-            if end_pattern.match(text, behind):
-                return offset + behind
-            return None
-        start = max(start, offset + position)
-        n_done = max(0, start - offset)
-        rest = text[n_done:]
-        offset += len(text) - len(rest)
-    return None
+
+    def __init__(self, again: Callable[[], Iterator[bytes]], separator: str) -> None:
+        mark = mark_pattern(separator)
+        spaces = padding_pattern(separator)
+        self._end_pattern = re.compile(rb"%b(?:[%b\n]|\Z)" % (spaces, mark))
+        self._again = again
+        self._restart()
+
+    def _restart(self) -> None:
+        self._chunks = self._again()
+        self._text = b""
+        """What has been read and may be asked for."""
+        self._n_before = 0
+        """Bytes of the text in front of that."""
+        self._is_whole = False
+
+    def behind(self, start: int) -> int | None:
+        """Return where a quoted cell ends that goes on at a byte of the text.
+
+        That is behind its closing quote. None where the next quote that is not doubled
+        stands before anything but the end of a cell: then no quote closes the cell, and
+        the first one was a slip.
+        """
+        if start < self._n_before:
+            self._restart()
+        position = start
+        while True:
+            # It takes one byte behind a quote to see whether it is doubled.
+            last = len(self._text) - (not self._is_whole)
+            quote, index = _next_quote(self._text, position - self._n_before, last)
+            position = self._n_before + index
+            if quote is not None:
+                behind = quote + 1
+                end = self._end_pattern.match(self._text, behind)
+                if end is None:
+                    return None
+                if self._is_whole or end.end() < len(self._text):
+                    return self._n_before + behind
+            elif self._is_whole:
+                return None
+            self._read_on(position)
+
+    def _read_on(self, position: int) -> None:
+        """Read a chunk more; what stands in front of a byte is not asked for again."""
+        n_done = min(len(self._text), position - self._n_before)
+        chunk = next(self._chunks, None)
+        self._is_whole = chunk is None
+        self._text = self._text[n_done:] + (chunk or b"")
+        self._n_before += n_done
 
 
 def _next_quote(

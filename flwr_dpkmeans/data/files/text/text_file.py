@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import (
+    Collection,
     Iterator,
     Mapping,
     Sequence,
@@ -76,6 +77,7 @@ def open_text(
     reading: Reading,
     names: Sequence[str],
     may_guess: bool,
+    names_in_header: Collection[str] | None = None,
 ) -> OpenTable:
     """Open a text file with its separator, header and columns resolved."""
     stated = reading.dialect
@@ -85,11 +87,15 @@ def open_text(
     encoding = _certain_encoding(path, stated)
     stated = stated.over(Dialect(encoding=encoding))
     text = in_one_sentence(path, lambda: _first_lines(path, stated))
+    most_header_lines = None
+    if names_in_header is not None:
+        most_header_lines = 1 + sum(name.count("\n") for name in names_in_header)
     beginning = look_at(
         text,
         stated,
         may_guess=may_guess,
         source=f"the table {str(path)!r}",
+        most_header_lines=most_header_lines,
     )
     _require_readable_header(path, beginning)
     reading.dialect = beginning.dialect
@@ -110,8 +116,9 @@ def open_text(
 
 
 def _first_lines(path: Path, dialect: Dialect) -> bytes:
-    """A first chunk of text, and more of it as long as no line behind skipped ones is
-    whole.
+    """A first chunk of text.
+
+    And more of it as long as no line behind skipped ones is whole.
     """
     chunks = text_chunks(path, str(dialect.encoding), Tally())
     text, n_lines = b"", (dialect.skip_lines or 0) + 1
@@ -160,8 +167,9 @@ def _require_no_other_mark(
     encoding: str,
     marked: Sequence[str],
 ) -> None:
-    """Refuse a header that is marked as of another encoding than is stated, or that
-    lacks a mark.
+    """Refuse a header that is marked as of another encoding than is stated.
+
+    Or that lacks a mark.
     """
     if marked and not encoding.startswith(marked[0]):
         raise DataError(

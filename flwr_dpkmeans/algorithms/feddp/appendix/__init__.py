@@ -1,0 +1,1 @@
+"""Steps of FedDP-KMeans' appendix: parts moved nearer, and fewer server points."""

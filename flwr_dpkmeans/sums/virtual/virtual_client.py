@@ -1,0 +1,114 @@
+"""One client of a run that takes place in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Protocol, runtime_checkable
+
+from flwr_dpkmeans.privacy.report import PrivacyReport
+from flwr_dpkmeans.secagg.ring import Ring
+from flwr_dpkmeans.sums.build import task_round
+from flwr_dpkmeans.sums.checks.columns import planned_schema
+from flwr_dpkmeans.sums.client import Guard, Memory, Statistic
+from flwr_dpkmeans.sums.client.injected import TableFacts
+from flwr_dpkmeans.sums.plan import FIRST_NODE_ID, Plan
+from flwr_dpkmeans.sums.round import Array, Labels
+
+
+@runtime_checkable
+class OfOneWidth(Protocol):
+    """Tables that are made anew, and refused then if they have another width."""
+
+    @property
+    def n_columns(self) -> int:
+        """Width of all."""
+
+
+class VirtualRun(Protocol):
+    """What virtual clients share; see `flwr_dpkmeans.sums.local.LocalRun`."""
+
+    plan: Plan
+    parts: Sequence[Array]
+    labels: Sequence[Labels] | None
+    memories: dict[int, Memory]
+    """By node id."""
+    watch_vector: Callable[[Ring], None] | None
+
+    def scaled_points(self, plan: Plan, virtuals: Sequence[Virtual]) -> list[Array]:
+        """Clients' points in the plan's box."""
+
+
+class Virtual(Guard, Statistic):
+    """One client of this process while it answers.
+
+    Nothing is refused, charged or logged.
+    """
+
+    def __init__(
+        self,
+        run: VirtualRun,
+        node_id: int,
+    ) -> None:
+        self.run_id = run.plan.run_id
+        self.node_id = node_id
+        self.stream = node_id
+        self._run = run
+        self.index = node_id - FIRST_NODE_ID
+        self._settings = run.plan.settings
+        self._labels = None
+        if run.labels is not None:
+            self._labels = run.labels[self.index]
+
+    @cached_property
+    def table(self) -> Array:
+        """Its rows, looked at once while it answers."""
+        return self._run.parts[self.index]
+
+    def split_table(self) -> tuple[Array, Array]:
+        """Points, and the columns of a profile beside them."""
+        table = self.table
+        _, n_columns = table.shape
+        width = n_columns - self._settings.n_beside
+        points = table[:, :width]
+        beside = table[:, width:]
+        return points, beside
+
+    def describe(self) -> TableFacts:
+        """See `Statistic.describe`; names and schema are those of the plan."""
+        settings = self._settings
+        parts = self._run.parts
+        if isinstance(parts, OfOneWidth):
+            n_columns = parts.n_columns
+        else:
+            _, n_columns = parts[self.index].shape
+        n_features = n_columns - settings.n_beside
+        has_labels = self._labels is not None
+        schema = planned_schema(settings)
+        return TableFacts(n_features, settings.feature_names, has_labels, schema)
+
+    def compute(
+        self,
+        memory: Memory,
+        index: int,
+    ) -> Sequence[Array]:
+        """See `Statistic.compute`."""
+        plan = memory.plan
+        points, beside = self.split_table()
+        task = plan.task
+        if plan.is_preliminary(index):
+            discoveries = memory.discoveries
+            return task.preliminary_statistic(plan, index, points, discoveries)
+        assert memory.clusters is not None
+        step = task_round(plan, index)
+        (scaled,) = self._run.scaled_points(plan, [self])
+        state = memory.clusters.view(step.reads)
+        return step.arrays_of(scaled, state, self._labels, beside)
+
+    def deliver(
+        self,
+        memory: Memory,
+        report: Callable[[], PrivacyReport],
+    ) -> bool:
+        """The memory is the result."""
+        return True
