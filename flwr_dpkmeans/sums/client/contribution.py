@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from flwr_dpkmeans.secagg import messages
 from flwr_dpkmeans.secagg.party import Party
-from flwr_dpkmeans.secagg.ring import FixedPointVector, encode
+from flwr_dpkmeans.secagg.ring import FixedPointVector, Ring, encode
 from flwr_dpkmeans.sums.client.memory import Memory
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound, make_noise_source, takes_part
 from flwr_dpkmeans.sums.round import Array
@@ -51,14 +54,21 @@ class Contribution:
 
         Zeros where the client's own coin says that it does not take part.
         """
+        (values,) = self.on_grid_each(statistic[None], [stream])
+        return FixedPointVector(values)
+
+    def on_grid_each(self, statistics: Array, streams: Sequence[int]) -> Ring:
+        """Put statistics of clients, (n_clients, n_entries), on the grid."""
         plan = self.plan
-        encoded = encode(statistic, plan.fraction_bits)
+        encoded = encode(statistics, plan.fraction_bits)
         if plan.settings.client_sampling_rate < 1.0:
             # The work is the same either way, so that neither time nor a failure tells
             # who takes part.
-            coin = takes_part(plan, stream, *self.message.attempt_id)
-            encoded = encode(statistic * coin, plan.fraction_bits)
-        return encoded
+            attempt_id = self.message.attempt_id
+            coins = [takes_part(plan, stream, *attempt_id) for stream in streams]
+            of_part = statistics * np.array(coins)[:, None]
+            encoded = encode(of_part, plan.fraction_bits)
+        return encoded.values.reshape(statistics.shape)
 
     def noised(self, exact: FixedPointVector, stream: int) -> FixedPointVector:
         """Add a client's share of the noise, where clients add it."""

@@ -26,13 +26,16 @@ from flwr_dpkmeans.secagg.messages import (
     Stage,
     SumRequest,
 )
-from flwr_dpkmeans.secagg.party import changed
+from flwr_dpkmeans.secagg.party import Party, changed
+from flwr_dpkmeans.secagg.ring import FixedPointVector
 from flwr_dpkmeans.sums.aggregation import party_of
 from flwr_dpkmeans.sums.build import task_round
 from flwr_dpkmeans.sums.client import Client, Memory
 from flwr_dpkmeans.sums.client.contribution import Contribution
 from flwr_dpkmeans.sums.of_many import OfMany
 from flwr_dpkmeans.sums.round import Array
+from flwr_dpkmeans.sums.virtual.group_masks import prepare_masks
+from flwr_dpkmeans.sums.virtual.paired import Paired
 from flwr_dpkmeans.sums.virtual.virtual_client import Virtual, VirtualRun
 from flwr_dpkmeans.sums.wire import KeysReply, Reply, Request
 
@@ -205,10 +208,14 @@ class _Leader(Virtual):
     """The first client of a group, which computes the statistics of all."""
 
     def __init__(self, run: VirtualRun, group: Group) -> None:
-        super().__init__(run, group[0].virtual.node_id)
+        first, *others = group
+        super().__init__(run, first.virtual.node_id)
+        self._others = others
         self._virtuals = [virtual for virtual, _ in group]
         self.statistics: Array = np.zeros((0, 0))
         """(n_clients, n_entries), after `compute`."""
+        self.admitted: list[Party] = []
+        """Those of the others that have admitted the request, after `compute`."""
 
     def compute(
         self,
@@ -227,7 +234,22 @@ class _Leader(Virtual):
         arrays = step.statistic.of_each(rows, sizes, state)
         flat = [np.reshape(array, (len(tables), -1)) for array in arrays]
         self.statistics = np.concatenate(flat, axis=1)
+        self._admit_others(memory)
         return [self.statistics[0]]
+
+    def _admit_others(self, memory: Memory) -> None:
+        """Have the others admit the request, and all clients' masks prepared."""
+        plan = memory.plan
+        for virtual, request in self._others:
+            message = request.body
+            assert isinstance(message, SumRequest)
+            before = self._run.memories[virtual.node_id].party
+            admitted = before.admit(message, plan.first_round, plan.skips_to)
+            self.admitted.append(admitted)
+        parties = [memory.party, *self.admitted]
+        paired = [party for party in parties if isinstance(party, Paired)]
+        _, length = self.statistics.shape
+        prepare_masks(paired, length)
 
 
 def _sums(run: VirtualRun, group: Group) -> dict[int, Answered]:
@@ -241,16 +263,13 @@ def _sums(run: VirtualRun, group: Group) -> dict[int, Answered]:
     answers = {node: Answered(memory, reply)}
     assert isinstance(first.request.body, SumRequest)
     contribution = Contribution(memory, first.request.body)
-    plan = memory.plan
-    for (virtual, request), statistic in zip(
-        others, leader.statistics[1:], strict=True
-    ):
+    streams = [virtual.stream for virtual, _ in others]
+    vectors = contribution.on_grid_each(leader.statistics[1:], streams)
+    of_others = zip(others, leader.admitted, vectors, strict=True)
+    for (virtual, request), admitted, exact in of_others:
         message = request.body
         assert isinstance(message, SumRequest)
-        before = run.memories[virtual.node_id].party
-        admitted = before.admit(message, plan.first_round, plan.skips_to)
-        exact = contribution.on_grid(statistic, virtual.stream)
-        vector = contribution.noised(exact, virtual.stream)
+        vector = contribution.noised(FixedPointVector(exact), virtual.stream)
         if run.watch_vector is not None:
             run.watch_vector(vector.values)
         party, sum_reply = contribution.masked(admitted, message, vector)

@@ -31,10 +31,16 @@ class Awaited:
         default_factory=dict, repr=False
     )
     """By mask key, aggregation and number of words."""
+    prepared: dict[tuple[int, AttemptId, bytes, int], tuple[bytes, Ring]] = field(
+        default_factory=dict, repr=False
+    )
+    """What a client of a group adds, by its id, aggregation, transcript and number of
+    words: keys of its masks, and their sum.
+    """
 
     def __len__(self) -> int:
         n_keys = len(self.pair_keys) + len(self.mask_keys)
-        return n_keys + len(self.masks)
+        return n_keys + len(self.masks) + len(self.prepared)
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,16 @@ class Paired(Retry):
         for peer, both_keys in first_of_pair.items():
             awaited[both_keys] = agreed[peer]
         return agreed
+
+    def _masks(
+        self,
+        transcript: bytes,
+        length: int,
+    ) -> tuple[bytes, Ring]:
+        name = (self.node_id, self.attempt_id, transcript, length)
+        if name in self.awaited.prepared:
+            return self.awaited.prepared.pop(name)
+        return super()._masks(transcript, length)
 
     def _mask_key(self, pair_key: bytes, transcript: bytes) -> bytes:
         awaited = self.awaited.mask_keys
