@@ -52,11 +52,16 @@ def stream(
     array of shape (length,)
         Little-endian 64-bit words.
     """
-    nonce = _ATTEMPT_NONCE.pack(*attempt_id)
+    nonce = nonce_of(attempt_id)
     zeros = bytes(_WORD.itemsize * length)
     # In one call, as the library's objects for counter mode take three times as long.
     sealed = AESGCM(key).encrypt(nonce, zeros, None)
     return np.frombuffer(sealed, dtype=_WORD, count=length)
+
+
+def nonce_of(attempt_id: AttemptId) -> bytes:
+    """Pack the nonce of the streams of one aggregation."""
+    return _ATTEMPT_NONCE.pack(*attempt_id)
 
 
 def mask(

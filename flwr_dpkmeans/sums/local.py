@@ -10,7 +10,8 @@ requests and replies as they are instead of bytes, a few clients after another, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Self
+from functools import cached_property
+from typing import Protocol, Self, runtime_checkable
 
 import numpy as np
 
@@ -30,6 +31,9 @@ from flwr_dpkmeans.sums.virtual.cohort import Answered, answers_together, groups
 from flwr_dpkmeans.sums.virtual.paired import Awaited, Paired
 from flwr_dpkmeans.sums.virtual.virtual_client import Virtual
 from flwr_dpkmeans.sums.wire import Answer, Request
+
+_MOST_RETAINED_BYTES = 1 << 28
+"""Of tables in the plan's box, where those of the parts are made anew for each look."""
 
 logger = placed_logger("flwr_dpkmeans.local")
 
@@ -63,6 +67,15 @@ def run_direct(
     return run.play()
 
 
+@runtime_checkable
+class OfOneWidth(Protocol):
+    """Tables that are made anew, and refused then if they have another width."""
+
+    @property
+    def n_columns(self) -> int:
+        """Width of all."""
+
+
 class LocalRun(Server):
     """A server that asks clients of its own process, and what its run leaves.
 
@@ -73,7 +86,8 @@ class LocalRun(Server):
     by default it is already, as `server_points` are, if the plan does not hold them.
     `labels` are one array for each client; `on_step` hears of each aggregation.
     `parts` may be any sequence: what is no list is asked for a table when its client
-    is, and nothing made of it is retained.
+    is. Of what is made of it, small tables of clients that answer together are retained
+    in the plan's box, up to 256 MB.
 
     A plan that waits for what no round of its own finds, or is for another number of
     clients, is a `PlanError`.
@@ -109,6 +123,7 @@ class LocalRun(Server):
         self.scale = scale
         self.labels = labels
         self._on_step = on_step
+        self._retained_bytes = 0
         self.scaled: dict[int, Array] = {}
         self.memories: dict[int, Memory] = {}
         self.awaited = Awaited()
@@ -185,7 +200,7 @@ class LocalRun(Server):
     def scaled_points(self, plan: Plan, virtuals: Sequence[Virtual]) -> list[Array]:
         """Clients' points in the plan's box, made once where the tables are a list.
 
-        What is made anew each time is not retained either.
+        Others are retained as long as there are few.
         """
         indices = [virtual.index for virtual in virtuals]
         if all(index in self.scaled for index in indices):
@@ -198,9 +213,34 @@ class LocalRun(Server):
             rows = self.scale(plan, np.concatenate(tables))
             ends = np.cumsum([len(table) for table in tables])
             scaled = np.split(rows, ends[:-1])
-        if isinstance(self.parts, list):
+        if self._is_retained(scaled):
             self.scaled.update(zip(indices, scaled, strict=True))
         return scaled
+
+    def _is_retained(self, scaled: Sequence[Array]) -> bool:
+        """Whether tables in the plan's box are looked up the next time."""
+        if isinstance(self.parts, list):
+            return True
+        n_bytes = sum(table.nbytes for table in scaled)
+        is_alone = len(scaled) == 1
+        if is_alone or self._retained_bytes + n_bytes > _MOST_RETAINED_BYTES:
+            return False
+        self._retained_bytes += n_bytes
+        return True
+
+    def size_of(self, virtual: Virtual) -> int:
+        """How many numbers a client's table has, looked at if it is not retained."""
+        table = self.scaled.get(virtual.index)
+        if table is None:
+            table = virtual.table
+        return table.size
+
+    @cached_property
+    def n_columns_of_all(self) -> int | None:
+        """Width of all tables, where one is refused that has another."""
+        if isinstance(self.parts, OfOneWidth):
+            return self.parts.n_columns
+        return None
 
     @property
     def first(self) -> Memory:

@@ -11,7 +11,6 @@ after another.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple
@@ -113,7 +112,7 @@ def _numbers_of(run: VirtualRun, virtual: Virtual, request: Request) -> int:
     if not _sums_together(run, index):
         # Asked alone, so that no table but its own is in memory.
         return _MOST_NUMBERS
-    return max(run.plan.round_at(index).length, math.prod(virtual.table.shape))
+    return max(run.plan.round_at(index).length, run.size_of(virtual))
 
 
 def _sums_together(run: VirtualRun, index: int) -> bool:
@@ -248,8 +247,9 @@ class _Leader(Virtual):
             self.admitted.append(admitted)
         parties = [memory.party, *self.admitted]
         paired = [party for party in parties if isinstance(party, Paired)]
-        _, length = self.statistics.shape
-        prepare_masks(paired, length)
+        if paired:
+            _, length = self.statistics.shape
+            prepare_masks(paired, length)
 
 
 def _sums(run: VirtualRun, group: Group) -> dict[int, Answered]:

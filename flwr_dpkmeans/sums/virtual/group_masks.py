@@ -5,10 +5,42 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from flwr_dpkmeans.secagg import ciphers, keys
+from flwr_dpkmeans.secagg import keys
+from flwr_dpkmeans.secagg.ciphers import AttemptId, nonce_of
 from flwr_dpkmeans.secagg.keys import piece
+from flwr_dpkmeans.secagg.ring import Ring
 from flwr_dpkmeans.sums.virtual.paired import Paired
+
+_TAG_BYTES = 16
+
+
+class StreamBuffer:
+    """Expands keys as `ciphers.stream` does, one after another into the same memory.
+
+    New memory for each of 10,000 masks takes longer than to compute them.
+
+    Parameters
+    ----------
+    attempt_id : tuple of int
+        Round and attempt.
+    length : int
+        Words of a stream.
+    """
+
+    def __init__(self, attempt_id: AttemptId, length: int) -> None:
+        words = np.zeros(length, dtype="<u8")
+        self._nonce = nonce_of(attempt_id)
+        self._zeros = bytes(words.nbytes)
+        self._sealed = bytearray(words.nbytes + _TAG_BYTES)
+        self._words = np.frombuffer(self._sealed, dtype=words.dtype, count=length)
+
+    def stream(self, key: bytes) -> Ring:
+        """Expand a key of 32 bytes; the words are those of the next one after that."""
+        cipher = AESGCM(key)
+        cipher.encrypt_into(self._nonce, self._zeros, None, self._sealed)
+        return self._words
 
 
 def prepare_masks(
@@ -24,13 +56,15 @@ def prepare_masks(
     Parameters
     ----------
     parties : sequence of Paired
-        All of one run, that have admitted requests for one aggregation.
+        At least one, all of one run, that have admitted requests for one aggregation.
     length : int
         Entries of a vector.
     """
     rows = {party.node_id: row for row, party in enumerate(parties)}
     totals = np.zeros((len(parties), length), np.uint64)
     row_totals = list(totals)
+    attempt_id = parties[0].attempt_id
+    buffer = StreamBuffer(attempt_id, length)
     mask_keys = _mask_keys_of_each(parties)
     for party, keys_of_party in zip(parties, mask_keys, strict=True):
         node = party.node_id
@@ -40,8 +74,7 @@ def prepare_masks(
             if is_in_group and peer < node:
                 # It is subtracted already.
                 continue
-            mask_key = piece(keys_of_party, index)
-            words = ciphers.stream(mask_key, party.attempt_id, length)
+            words = buffer.stream(piece(keys_of_party, index))
             if peer < node:
                 total -= words
                 continue
@@ -50,7 +83,7 @@ def prepare_masks(
                 row_totals[rows[peer]] -= words
     for party, keys_of_party, total in zip(parties, mask_keys, row_totals, strict=True):
         transcript = party.due_transcript
-        name = (party.node_id, party.attempt_id, transcript, length)
+        name = (party.node_id, attempt_id, transcript, length)
         party.awaited.prepared[name] = (keys_of_party, total)
 
 

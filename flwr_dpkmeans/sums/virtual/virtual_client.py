@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.secagg.ring import Ring
@@ -16,15 +16,6 @@ from flwr_dpkmeans.sums.plan import FIRST_NODE_ID, Plan
 from flwr_dpkmeans.sums.round import Array, Labels
 
 
-@runtime_checkable
-class OfOneWidth(Protocol):
-    """Tables that are made anew, and refused then if they have another width."""
-
-    @property
-    def n_columns(self) -> int:
-        """Width of all."""
-
-
 class VirtualRun(Protocol):
     """What virtual clients share; see `flwr_dpkmeans.sums.local.LocalRun`."""
 
@@ -34,6 +25,13 @@ class VirtualRun(Protocol):
     memories: dict[int, Memory]
     """By node id."""
     watch_vector: Callable[[Ring], None] | None
+
+    @property
+    def n_columns_of_all(self) -> int | None:
+        """Width of all tables, where one is refused that has another."""
+
+    def size_of(self, virtual: Virtual) -> int:
+        """How many numbers a client's table has."""
 
     def scaled_points(self, plan: Plan, virtuals: Sequence[Virtual]) -> list[Array]:
         """Clients' points in the plan's box."""
@@ -77,11 +75,10 @@ class Virtual(Guard, Statistic):
     def describe(self) -> TableFacts:
         """See `Statistic.describe`; names and schema are those of the plan."""
         settings = self._settings
-        parts = self._run.parts
-        if isinstance(parts, OfOneWidth):
-            n_columns = parts.n_columns
-        else:
-            _, n_columns = parts[self.index].shape
+        run = self._run
+        n_columns = run.n_columns_of_all
+        if n_columns is None:
+            _, n_columns = run.parts[self.index].shape
         n_features = n_columns - settings.n_beside
         has_labels = self._labels is not None
         schema = planned_schema(settings)
