@@ -112,7 +112,8 @@ def _numbers_of(run: VirtualRun, virtual: Virtual, request: Request) -> int:
     if not _sums_together(run, index):
         # Asked alone, so that no table but its own is in memory.
         return _MOST_NUMBERS
-    return max(run.plan.round_at(index).length, run.size_of(virtual))
+    length = run.plan.round_at(index).length
+    return max(length, run.size_of(virtual))
 
 
 def _sums_together(run: VirtualRun, index: int) -> bool:
@@ -169,7 +170,13 @@ def _message(request: Request) -> tuple[object, ...]:
         contents = _SUM_MESSAGE(body)
     elif isinstance(body, FinishRequest):
         contents = _FINISH_MESSAGE(body)
-    return (request.stage, request.plan, request.run_id, request.wait, *contents)
+    return (
+        request.stage,
+        request.plan,
+        request.run_id,
+        request.wait,
+        *contents,
+    )
 
 
 def _remembered(run: VirtualRun, virtual: Virtual) -> list[object]:
@@ -230,7 +237,11 @@ class _Leader(Virtual):
         rows = np.concatenate(tables)
         sizes = np.array([len(table) for table in tables], np.int64)
         state = memory.clusters.view(step.reads)
-        arrays = step.statistic.of_each(rows, sizes, state)
+        arrays = step.statistic.of_each(
+            rows,
+            sizes,
+            state,
+        )
         flat = [np.reshape(array, (len(tables), -1)) for array in arrays]
         self.statistics = np.concatenate(flat, axis=1)
         self._admit_others(memory)
@@ -243,7 +254,11 @@ class _Leader(Virtual):
             message = request.body
             assert isinstance(message, SumRequest)
             before = self._run.memories[virtual.node_id].party
-            admitted = before.admit(message, plan.first_round, plan.skips_to)
+            admitted = before.admit(
+                message,
+                plan.first_round,
+                plan.skips_to,
+            )
             self.admitted.append(admitted)
         parties = [memory.party, *self.admitted]
         paired = [party for party in parties if isinstance(party, Paired)]
@@ -257,7 +272,12 @@ def _sums(run: VirtualRun, group: Group) -> dict[int, Answered]:
     first, *others = group
     node = first.virtual.node_id
     leader = _Leader(run, group)
-    client = Client(leader, leader, run.memories[node], watch=run.watch_vector)
+    client = Client(
+        leader,
+        leader,
+        run.memories[node],
+        watch=run.watch_vector,
+    )
     memory, reply = client.handle(first.request)
     assert memory is not None
     answers = {node: Answered(memory, reply)}
@@ -281,7 +301,11 @@ def _ends(run: VirtualRun, group: Group) -> dict[int, Answered]:
     """The last release, taken in by each client of a group."""
     first, *others = group
     node = first.virtual.node_id
-    client = Client(first.virtual, first.virtual, run.memories[node])
+    client = Client(
+        first.virtual,
+        first.virtual,
+        run.memories[node],
+    )
     memory, reply = client.handle(first.request)
     assert memory is not None
     answers = {node: Answered(memory, reply)}
@@ -292,6 +316,7 @@ def _ends(run: VirtualRun, group: Group) -> dict[int, Answered]:
         party = run.memories[virtual.node_id].party.finish(message)
         tag = party.tag(message.release.round_index + 1, party.attempt, digest)
         answers[virtual.node_id] = Answered(
-            changed(memory, party=party), FinishReply(tag)
+            changed(memory, party=party),
+            FinishReply(tag),
         )
     return answers

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -60,31 +60,48 @@ def prepare_masks(
     length : int
         Entries of a vector.
     """
-    rows = {party.node_id: row for row, party in enumerate(parties)}
-    totals = np.zeros((len(parties), length), np.uint64)
-    row_totals = list(totals)
     attempt_id = parties[0].attempt_id
-    buffer = StreamBuffer(attempt_id, length)
     mask_keys = _mask_keys_of_each(parties)
+    totals = np.zeros((len(parties), length), np.uint64)
+    total_of = {}
+    for party, total in zip(parties, totals, strict=True):
+        total_of[party.node_id] = total
+    buffer = StreamBuffer(attempt_id, length)
+    for party, keys_of_party in zip(parties, mask_keys, strict=True):
+        _add_pairs(
+            party,
+            keys_of_party,
+            buffer,
+            total_of,
+        )
     for party, keys_of_party in zip(parties, mask_keys, strict=True):
         node = party.node_id
-        total = row_totals[rows[node]]
-        for index, (peer, _) in enumerate(party.pair_keys):
-            is_in_group = peer in rows
-            if is_in_group and peer < node:
-                # It is subtracted already.
-                continue
-            words = buffer.stream(piece(keys_of_party, index))
-            if peer < node:
-                total -= words
-                continue
-            total += words
-            if is_in_group:
-                row_totals[rows[peer]] -= words
-    for party, keys_of_party, total in zip(parties, mask_keys, row_totals, strict=True):
         transcript = party.due_transcript
-        name = (party.node_id, attempt_id, transcript, length)
-        party.awaited.prepared[name] = (keys_of_party, total)
+        name = (node, attempt_id, transcript, length)
+        party.awaited.prepared[name] = (keys_of_party, total_of[node])
+
+
+def _add_pairs(
+    party: Paired,
+    mask_keys: bytes,
+    buffer: StreamBuffer,
+    total_of: Mapping[int, Ring],
+) -> None:
+    """Add the masks of a client's pairs, but for those that its peer has added."""
+    node = party.node_id
+    total = total_of[node]
+    for index, (peer, _) in enumerate(party.pair_keys):
+        of_peer = total_of.get(peer)
+        is_later = peer < node
+        if is_later and of_peer is not None:
+            continue
+        words = buffer.stream(piece(mask_keys, index))
+        if is_later:
+            total -= words
+            continue
+        total += words
+        if of_peer is not None:
+            of_peer -= words
 
 
 def _mask_keys_of_each(parties: Sequence[Paired]) -> list[bytes]:
@@ -92,16 +109,21 @@ def _mask_keys_of_each(parties: Sequence[Paired]) -> list[bytes]:
     derived: dict[bytes, bytes] = {}
     keys_of_each = []
     for party in parties:
-        transcript = party.due_transcript
-        if transcript == party.transcript:
-            keys_of_each.append(party.mask_keys)
-            continue
-        keys_of_party = []
-        for _, pair_key in party.pair_keys:
-            mask_key = derived.get(pair_key)
-            if mask_key is None:
-                mask_key = keys.derive_key(pair_key, "mask", transcript)
-                derived[pair_key] = mask_key
-            keys_of_party.append(mask_key)
-        keys_of_each.append(b"".join(keys_of_party))
+        mask_keys = party.mask_keys
+        if party.due_transcript != party.transcript:
+            mask_keys = _derived_keys(party, derived)
+        keys_of_each.append(mask_keys)
     return keys_of_each
+
+
+def _derived_keys(party: Paired, derived: dict[bytes, bytes]) -> bytes:
+    """Derive the keys of one client's masks, but for those that `derived` has."""
+    transcript = party.due_transcript
+    mask_keys = []
+    for _, pair_key in party.pair_keys:
+        mask_key = derived.get(pair_key)
+        if mask_key is None:
+            mask_key = keys.derive_key(pair_key, "mask", transcript)
+            derived[pair_key] = mask_key
+        mask_keys.append(mask_key)
+    return b"".join(mask_keys)

@@ -17,26 +17,36 @@ Four times as many, as clients are asked along the circle.
 """
 
 
+PreparedName = tuple[int, AttemptId, bytes, int]
+"""A client's id, the aggregation, its transcript and the number of words."""
+PreparedMasks = tuple[bytes, Ring]
+"""Keys of a client's masks, end to end, and the masks' sum."""
+
+
 @dataclass
 class Awaited:
     """What the first of two clients has computed, until the second takes it out."""
 
-    pair_keys: dict[bytes, bytes] = field(default_factory=dict, repr=False)
+    pair_keys: dict[bytes, bytes] = field(
+        default_factory=dict,
+        repr=False,
+    )
     """By both public keys."""
     mask_keys: dict[tuple[bytes, bytes], bytes] = field(
-        default_factory=dict, repr=False
+        default_factory=dict,
+        repr=False,
     )
     """By pair key and transcript."""
     masks: dict[tuple[bytes, AttemptId, int], Ring] = field(
-        default_factory=dict, repr=False
+        default_factory=dict,
+        repr=False,
     )
     """By mask key, aggregation and number of words."""
-    prepared: dict[tuple[int, AttemptId, bytes, int], tuple[bytes, Ring]] = field(
-        default_factory=dict, repr=False
+    prepared: dict[PreparedName, PreparedMasks] = field(
+        default_factory=dict,
+        repr=False,
     )
-    """What a client of a group adds, by its id, aggregation, transcript and number of
-    words: keys of its masks, and their sum.
-    """
+    """What clients of a group are about to add."""
 
     def __len__(self) -> int:
         n_keys = len(self.pair_keys) + len(self.mask_keys)
@@ -86,10 +96,11 @@ class Paired(Retry):
         self,
         transcript: bytes,
         length: int,
-    ) -> tuple[bytes, Ring]:
+    ) -> PreparedMasks:
+        prepared = self.awaited.prepared
         name = (self.node_id, self.attempt_id, transcript, length)
-        if name in self.awaited.prepared:
-            return self.awaited.prepared.pop(name)
+        if name in prepared:
+            return prepared.pop(name)
         return super()._masks(transcript, length)
 
     def _mask_key(self, pair_key: bytes, transcript: bytes) -> bytes:
