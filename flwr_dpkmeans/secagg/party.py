@@ -115,11 +115,6 @@ class Party(ABC):
         return self.roster
 
     @property
-    def due_transcript(self) -> bytes:
-        """What a vector is masked under now: the plan and the cohort."""
-        return transcript_of(self.plan_digest, self.cohort.digest)
-
-    @property
     def public_key(self) -> bytes:
         """What others know this client by."""
         return keys.public_key_of(self.private_key)
@@ -288,7 +283,7 @@ class Party(ABC):
                 "the round is blinded, but the run has no key authors: check the plan's"
                 " trust model."
             )
-        transcript = self.due_transcript
+        transcript = transcript_of(self.plan_digest, self.cohort.digest)
         values = vector.values.copy()
         masked, boxes = self._add_masks(values, transcript)
         if blinded and self.own_group_key:

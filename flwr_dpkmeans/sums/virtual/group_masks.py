@@ -8,9 +8,10 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from flwr_dpkmeans.secagg import keys
-from flwr_dpkmeans.secagg.ciphers import AttemptId, nonce_of
+from flwr_dpkmeans.secagg.ciphers import ATTEMPT_NONCE, AttemptId
 from flwr_dpkmeans.secagg.keys import piece
 from flwr_dpkmeans.secagg.ring import Ring
+from flwr_dpkmeans.secagg.roster import transcript_of
 from flwr_dpkmeans.sums.virtual.paired import Paired
 
 _TAG_BYTES = 16
@@ -31,7 +32,7 @@ class StreamBuffer:
 
     def __init__(self, attempt_id: AttemptId, length: int) -> None:
         words = np.zeros(length, dtype="<u8")
-        self._nonce = nonce_of(attempt_id)
+        self._nonce = ATTEMPT_NONCE.pack(*attempt_id)
         self._zeros = bytes(words.nbytes)
         self._sealed = bytearray(words.nbytes + _TAG_BYTES)
         self._words = np.frombuffer(self._sealed, dtype=words.dtype, count=length)
@@ -76,7 +77,7 @@ def prepare_masks(
         )
     for party, keys_of_party in zip(parties, mask_keys, strict=True):
         node = party.node_id
-        transcript = party.due_transcript
+        transcript = _transcript(party)
         name = (node, attempt_id, transcript, length)
         party.awaited.prepared[name] = (keys_of_party, total_of[node])
 
@@ -104,13 +105,18 @@ def _add_pairs(
             of_peer -= words
 
 
+def _transcript(party: Paired) -> bytes:
+    """What a client's vector is about to be masked under."""
+    return transcript_of(party.plan_digest, party.cohort.digest)
+
+
 def _mask_keys_of_each(parties: Sequence[Paired]) -> list[bytes]:
     """Keys of each client's masks, end to end, as `Retry.mask_keys`."""
     derived: dict[bytes, bytes] = {}
     keys_of_each = []
     for party in parties:
         mask_keys = party.mask_keys
-        if party.due_transcript != party.transcript:
+        if _transcript(party) != party.transcript:
             mask_keys = _derived_keys(party, derived)
         keys_of_each.append(mask_keys)
     return keys_of_each
@@ -118,7 +124,7 @@ def _mask_keys_of_each(parties: Sequence[Paired]) -> list[bytes]:
 
 def _derived_keys(party: Paired, derived: dict[bytes, bytes]) -> bytes:
     """Derive the keys of one client's masks, but for those that `derived` has."""
-    transcript = party.due_transcript
+    transcript = _transcript(party)
     mask_keys = []
     for _, pair_key in party.pair_keys:
         mask_key = derived.get(pair_key)
