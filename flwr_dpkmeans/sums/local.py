@@ -32,9 +32,6 @@ from flwr_dpkmeans.sums.virtual.paired import Awaited, Paired
 from flwr_dpkmeans.sums.virtual.virtual_client import Virtual
 from flwr_dpkmeans.sums.wire import Answer, Request
 
-_MOST_RETAINED_BYTES = 1 << 28
-"""Of tables in the plan's box, where those of the parts are made anew for each look."""
-
 logger = placed_logger("flwr_dpkmeans.local")
 
 
@@ -92,6 +89,9 @@ class LocalRun(Server):
     A plan that waits for what no round of its own finds, or is for another number of
     clients, is a `PlanError`.
     """
+
+    most_retained = 1 << 28
+    """Bytes of tables in the plan's box, where parts are made anew for each look."""
 
     def __init__(
         self,
@@ -223,7 +223,7 @@ class LocalRun(Server):
             return True
         n_bytes = sum(table.nbytes for table in scaled)
         is_alone = len(scaled) == 1
-        if is_alone or self._retained_bytes + n_bytes > _MOST_RETAINED_BYTES:
+        if is_alone or self._retained_bytes + n_bytes > self.most_retained:
             return False
         self._retained_bytes += n_bytes
         return True

@@ -6,6 +6,8 @@ remembers, bit for bit, what a `Client` of its own does with the same memory.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -133,7 +135,32 @@ def said(reply: Reply, drawn_key: bytes, skipped: tuple[str, ...]) -> dict[str, 
     return fields
 
 
-def played(case: Case, *, masking: bool = True, **values: Any) -> Compared:
+class MadeAnew(Sequence[Any]):
+    """Tables that are counted whenever they are looked at."""
+
+    def __init__(self) -> None:
+        self.looks: Counter[int] = Counter()
+
+    def __len__(self) -> int:
+        return len(SIZES)
+
+    def __getitem__(self, index: Any) -> Any:
+        self.looks[index] += 1
+        return table_of(SIZES[index])
+
+
+class NothingRetained(Compared):
+    most_retained = 0
+
+
+def played(
+    case: Case,
+    *,
+    masking: bool = True,
+    kind: type[Compared] = Compared,
+    parts: Sequence[Any] | None = None,
+    **values: Any,
+) -> Compared:
     given = estimator(case).get_params(deep=False)
     points = given["server_data"]
     others = ("engine", "n_clients", "server_data", "n_examples", "masking")
@@ -147,9 +174,11 @@ def played(case: Case, *, masking: bool = True, **values: Any) -> Compared:
     plan, on_server = first_plan(
         config, points, run_id=9, n_clients=len(SIZES), n_features=N_FEATURES
     )
-    run = Compared(
+    if parts is None:
+        parts = [table_of(n_rows) for n_rows in SIZES]
+    run = kind(
         plan,
-        [table_of(n_rows) for n_rows in SIZES],
+        parts,
         scale=scale,
         server_points=on_server,
     )
@@ -212,3 +241,20 @@ def test_options_change_nothing_in_that(name: str) -> None:
     case, values = VARIANTS[name]
     run = played(case, **values)
     assert run.stages[Stage.SUM] > 0
+
+
+@pytest.mark.filterwarnings("ignore::flwr_dpkmeans.errors.PrivacyWarning")
+def test_whether_small_tables_are_retained_shows_in_how_often_they_are_made() -> None:
+    case = ("feddp_kmeans", "distributed", "client", "gaussian")
+    listed = played(case, max_iter=2)
+    retained, made_anew = MadeAnew(), MadeAnew()
+    runs = [
+        played(case, parts=retained, max_iter=2),
+        played(case, kind=NothingRetained, parts=made_anew, max_iter=2),
+    ]
+    for run in runs:
+        assert run.vectors == listed.vectors
+        assert run.state.digest == listed.state.digest
+    assert runs[0].scaled
+    assert not runs[1].scaled
+    assert retained.looks.total() < made_anew.looks.total()
