@@ -11,10 +11,12 @@ import numpy.typing as npt
 from flwr_dpkmeans.kernels.block_sums import sum_over_blocks
 from flwr_dpkmeans.kernels.grid import GRID, FloatArray
 from flwr_dpkmeans.kernels.triangles import triangle_of
-from flwr_dpkmeans.kernels.vectors import squared_lengths
+from flwr_dpkmeans.kernels.vectors import as_column, squared_lengths
 
 # Sums of multiples of 2^-32 below it are exact in float64.
 _EXACT_SUM = 2.0**20
+# Of the digits that weights are cut into.
+_BASE = 2.0**8
 _Prepare = Callable[[FloatArray], FloatArray]
 
 
@@ -47,13 +49,15 @@ def outer_product_triangle(
 def outer_product_sums(
     points: FloatArray,
     prepare: _Prepare,
+    weights: FloatArray | None = None,
 ) -> FloatArray:
     """Exact sums that `triangle_of` makes `outer_product_triangle` of.
 
     (2, d (d + 1) / 2): whole grid steps, and the rests. Products of grid values are
     multiples of 2^-32. A block's sums are exact; the blocks are added up as whole grid
     steps and the rest, both exact, so that no row's contribution depends on how many
-    others there are.
+    others there are. With weights (n,), multiples of 2^-16 in [0, 1], each product is
+    multiplied by its row's, exactly: their sum is what is rounded.
     """
     n_features = points.shape[1]
     entries = _entries(n_features)
@@ -64,14 +68,19 @@ def outer_product_sums(
         rows = prepare(points[part])
         squares = squared_lengths(rows)
         largest = float(squares.max(initial=1.0))
+        parts = [(rows, GRID)]
+        if weights is not None:
+            parts = _digits(rows, weights[part])
+            largest *= _BASE
         n_exact = max(1, int(_EXACT_SUM / largest))
-        for first in range(0, len(rows), n_exact):
-            block = rows[first : first + n_exact]
-            product = block.T @ block
-            scaled = product.ravel()[entries] * GRID
-            whole = np.floor(scaled)
-            steps += whole
-            rests += scaled - whole
+        for factors, unit in parts:
+            for first in range(0, len(rows), n_exact):
+                block = slice(first, first + n_exact)
+                product = rows[block].T @ factors[block]
+                scaled = product.ravel()[entries] * unit
+                whole = np.floor(scaled)
+                steps += whole
+                rests += scaled - whole
         return [steps, rests]
 
     # Up to d rows are no larger than their product.
@@ -82,6 +91,17 @@ def outer_product_sums(
         least=n_features,
     )
     return np.stack(sums)
+
+
+def _digits(rows: FloatArray, weights: FloatArray) -> list[tuple[FloatArray, float]]:
+    """Rows times the digits of their weights, and grid steps in a unit of each.
+
+    A weight has 17 bits and a product 32, more than sums of many have room for.
+    """
+    in_steps = weights * GRID
+    leading = np.floor(in_steps / _BASE)
+    last = in_steps - _BASE * leading
+    return [(rows * as_column(leading), _BASE), (rows * as_column(last), 1.0)]
 
 
 @lru_cache(maxsize=16)

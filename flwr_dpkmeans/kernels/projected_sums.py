@@ -14,12 +14,14 @@ def sums_and_counts(
     points: FloatArray,
     labels: LabelArray,
     n_clusters: int,
+    weights: FloatArray | None = None,
 ) -> tuple[FloatArray, FloatArray]:
     """Sum (k, d) and count (k,) the rows of each label below k.
 
-    Rows with the label k itself are left out.
+    Rows with the label k itself are left out. Weights (n,) are as in
+    `flwr_dpkmeans.kernels.vectors.weighted`.
     """
-    sums, counts = label_sums.sums_and_counts(points, labels, n_clusters + 1)
+    sums, counts = label_sums.sums_and_counts(points, labels, n_clusters + 1, weights)
     return sums[:-1], counts[:-1]
 
 

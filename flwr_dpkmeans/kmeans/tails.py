@@ -96,6 +96,7 @@ def excess_sums(
     radii: FloatArray,
     lengths: FloatArray,
     n: int,
+    weights: FloatArray | None = None,
 ) -> FloatArray:
     """Sum what residuals have beyond their radius.
 
@@ -117,6 +118,8 @@ def excess_sums(
         Rising, above 0.
     n : int
         Clusters that the result has, at least k; those beyond the centers are 0.
+    weights : ndarray, (n_rows,), optional
+        As in `flwr_dpkmeans.kernels.vectors.weighted`.
 
     Returns
     -------
@@ -153,9 +156,11 @@ def excess_sums(
         # A row farther than the last shell is pulled back to its end.
         longest = np.maximum(lengths[nearest, shells], excess)
         factors = SHADE * GRID * excess / (far_norms * longest)
-        units = residuals[beyond] * as_column(factors)
+        units = np.trunc(residuals[beyond] * as_column(factors))
+        if weights is not None:
+            units = np.trunc(units * as_column(weights[part][beyond]))
         entries = nearest * n_shells + shells
-        add_by_label(sums, np.trunc(units), entries)
+        add_by_label(sums, units, entries)
     sums_in_units = sums / GRID + 0.0
     return sums_in_units.reshape(n, n_shells * n_features)
 

@@ -21,7 +21,7 @@ from flwr_dpkmeans.sums.option_rules import Options
 from flwr_dpkmeans.sums.outcome import CountedRows, Discoveries, Result
 from flwr_dpkmeans.sums.public_facts import ServerData
 from flwr_dpkmeans.sums.registry import Registry
-from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
+from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, RowWeights, State
 from flwr_dpkmeans.sums.settings import Box, EvaluationKind, Settings
 
 if TYPE_CHECKING:
@@ -204,8 +204,12 @@ class Task(Options, ABC):
         index: int,
         points: Array,
         discoveries: Discoveries,
+        weights: RowWeights | None = None,
     ) -> list[Array]:
-        """One client's exact part of a preliminary release."""
+        """One client's exact part of a preliminary release.
+
+        With weights, (n_points,), rows are weighed as in `PrivateSum.arrays_of`.
+        """
         raise NotImplementedError
 
     def take_preliminary(

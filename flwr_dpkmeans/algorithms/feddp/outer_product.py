@@ -31,7 +31,8 @@ from flwr_dpkmeans.kernels.vector_clipping import clip_vector
 from flwr_dpkmeans.kmeans import projected
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerFacts
-from flwr_dpkmeans.sums.round import Array, PrivateSum, State
+from flwr_dpkmeans.sums.round import Array, PrivateSum, RowWeights, State
+from flwr_dpkmeans.sums.weighing import weighing
 
 _ROUNDING = 1.05 * 2.0**-16
 """Grid step, with room for the last digits of the sums before they are rounded (2^-6 of
@@ -80,7 +81,11 @@ def outer_product_round(
             because,
         )
 
-    def summed(points: Array, state: State) -> Sequence[Array]:
+    def summed(
+        points: Array,
+        state: State,
+        weights: RowWeights | None = None,
+    ) -> Sequence[Array]:
         return [
             outer_products.outer_product_sums(
                 points,
@@ -90,11 +95,16 @@ def outer_product_round(
                     radius,
                     state,
                 ),
+                weights,
             )
         ]
 
-    def statistic(points: Array, state: State) -> Sequence[Array]:
-        triangle = triangle_of(*summed(points, state))
+    def statistic(
+        points: Array,
+        state: State,
+        weights: RowWeights | None = None,
+    ) -> Sequence[Array]:
+        triangle = triangle_of(*summed(points, state, weights))
         return [
             (
                 clip_vector(triangle, facts.outer_product_bound)
@@ -150,6 +160,7 @@ def outer_product_round(
         reads,
         admits,
         unrounded=exact,
+        weighted=weighing(public.settings.unit, statistic),
     )
 
 

@@ -25,6 +25,7 @@ from flwr_dpkmeans.kernels.projected_labels import clear_labels, nearest_project
 from flwr_dpkmeans.privacy.release import ReleasedSum
 from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerFacts
 from flwr_dpkmeans.sums.round import Array, PrivateSum, State
+from flwr_dpkmeans.sums.weighing import weighing
 
 
 def centers_round(
@@ -91,6 +92,7 @@ def centers_round(
         advance,
         facts.data_radius,
         *reads_and_admits,
+        weighted=weighing(public.settings.unit, statistic),
     )
 
 
@@ -157,6 +159,7 @@ def lloyd_rounds(
             advance,
             facts.data_radius,
             *reads_and_admits,
+            weighted=weighing(public.settings.unit, statistic),
         )
 
     return [

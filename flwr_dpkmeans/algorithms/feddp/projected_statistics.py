@@ -25,7 +25,8 @@ from flwr_dpkmeans.kmeans.centre_errors.noisy_means import quotient_deviations
 from flwr_dpkmeans.kmeans.folding import truncate
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerFacts
-from flwr_dpkmeans.sums.round import Array, State
+from flwr_dpkmeans.sums.round import Array, RowWeights, State
+from flwr_dpkmeans.sums.weighing import Weighable
 
 
 def projected_cluster_sums(
@@ -35,7 +36,7 @@ def projected_cluster_sums(
     labels_of: Callable[[Array, State], LabelArray],
     *,
     as_means: bool = False,
-) -> tuple[list[ReleasePart], Callable[[Array, State], Sequence[Array]]]:
+) -> tuple[list[ReleasePart], Weighable]:
     """Sums and counts by label, of a client clipped: what and how.
 
     In step 3 they are turned into means and indicators instead.
@@ -47,14 +48,18 @@ def projected_cluster_sums(
     )
 
     @in_blocks
-    def sums_of(points: Array, state: State) -> Sequence[Array]:
+    def sums_of(
+        points: Array,
+        state: State,
+        weights: RowWeights | None = None,
+    ) -> Sequence[Array]:
         rows = centred(
             points,
             facts,
             facts.data_radius,
             state,
         )
-        return sums_and_counts(rows, labels_of(rows, state), k)
+        return sums_and_counts(rows, labels_of(rows, state), k, weights)
 
     if public.settings.unit is PrivacyUnit.RECORD:
         # The centre is public, so the row's distance from it is all that one row adds.
@@ -96,8 +101,12 @@ def projected_cluster_sums(
         )
         bounds = facts.means_bound, facts.indicators_bound
 
-    def clipped_of(points: Array, state: State) -> Sequence[Array]:
-        vectors, numbers = sums_of(points, state)
+    def clipped_of(
+        points: Array,
+        state: State,
+        weights: RowWeights | None = None,
+    ) -> Sequence[Array]:
+        vectors, numbers = sums_of(points, state, weights)
         if as_means:
             vectors, numbers = projected_sums.means_and_indicators(vectors, numbers)
         return clipped_together(

@@ -27,6 +27,7 @@ from flwr_dpkmeans.algorithms.states.cluster_states import (
 )
 from flwr_dpkmeans.kernels.block_sums import in_blocks
 from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.kernels.label_sums import counts_by_label
 from flwr_dpkmeans.kernels.projected_labels import nearest_projected
 from flwr_dpkmeans.kernels.vector_clipping import clip_vector
 from flwr_dpkmeans.kmeans.folding import truncate
@@ -35,7 +36,8 @@ from flwr_dpkmeans.kmeans.public_points.weighted_lloyd import weighted_kmeans
 from flwr_dpkmeans.privacy.release import PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerFacts
-from flwr_dpkmeans.sums.round import Array, PrivateSum, State
+from flwr_dpkmeans.sums.round import Array, PrivateSum, RowWeights, State
+from flwr_dpkmeans.sums.weighing import weighing
 
 # share of the server points that keep their weights, if positive, however large the
 # noise is
@@ -76,7 +78,11 @@ def weights_round(
         )
 
     @in_blocks
-    def counted(points: Array, state: State) -> Sequence[Array]:
+    def counted(
+        points: Array,
+        state: State,
+        weights: RowWeights | None,
+    ) -> Sequence[Array]:
         rows = centred(
             points,
             facts,
@@ -84,10 +90,14 @@ def weights_round(
             state,
         )
         labels = nearest_projected(rows, state[PROJECTION], state[PROJECTED_POINTS])
-        return [np.bincount(labels, minlength=facts.n_points).astype(np.float64)]
+        return [counts_by_label(labels, facts.n_points, weights)]
 
-    def statistic(points: Array, state: State) -> Sequence[Array]:
-        (histogram,) = counted(points, state)
+    def statistic(
+        points: Array,
+        state: State,
+        weights: RowWeights | None = None,
+    ) -> Sequence[Array]:
+        (histogram,) = counted(points, state, weights)
         return [
             (
                 clip_vector(histogram, facts.weights_bound, order=order)
@@ -151,6 +161,7 @@ def weights_round(
         advance,
         facts.data_radius,
         *reads_and_admits,
+        weighted=weighing(config.settings.unit, statistic),
     )
 
 

@@ -37,6 +37,7 @@ from flwr_dpkmeans.privacy.release import Block, NoiseShape, ReleasedSum
 from flwr_dpkmeans.sums.option_rules import Options, choice, whole
 from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Algorithm, Array, InitialState, PrivateSum, State
+from flwr_dpkmeans.sums.weighing import Weighable, weighing
 
 MIN_ITERATIONS = 2
 MOST_PACKING_WORK = 10**9
@@ -151,7 +152,7 @@ class Packed(KMeansTask):
         index: int,
         sums: Block,
         counts_multiplier: float,
-        statistic: Callable[[Array, State], Sequence[Array]],
+        statistic: Weighable,
         update: Callable[[Array, Array, Array], Array],
         radius: float | None = None,
     ) -> PrivateSum:
@@ -189,6 +190,7 @@ class Packed(KMeansTask):
             statistic,
             advance,
             radius,
+            weighted=weighing(public.settings.unit, statistic),
             in_blocks=True,
         )
 

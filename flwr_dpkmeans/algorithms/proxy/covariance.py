@@ -21,7 +21,8 @@ from flwr_dpkmeans.kernels.triangles import (
 from flwr_dpkmeans.kmeans.projected import shrink_to_server
 from flwr_dpkmeans.kmeans.proxies.ellipsoid import ellipsoid_of
 from flwr_dpkmeans.privacy.release import ReleasedSum
-from flwr_dpkmeans.sums.round import Array, PrivateSum, State
+from flwr_dpkmeans.sums.round import Array, PrivateSum, RowWeights, State
+from flwr_dpkmeans.sums.weighing import weighing
 
 
 def covariance_round(setting: Setting) -> PlannedSum:
@@ -31,18 +32,26 @@ def covariance_round(setting: Setting) -> PlannedSum:
     n_units = setting.public.n_units
     factor = setting.options.clip
 
-    def summed(points: Array, state: State) -> Sequence[Array]:
+    def summed(
+        points: Array,
+        state: State,
+        weights: RowWeights | None = None,
+    ) -> Sequence[Array]:
         centre = state[CENTRE]
         clip = factor * length_of(state, SPREAD)
 
         def residuals(rows: Array) -> Array:
             return unit_residuals(rows - centre, clip)
 
-        products = outer_products.outer_product_sums(points, residuals)
+        products = outer_products.outer_product_sums(points, residuals, weights)
         return [products]
 
-    def statistic(points: Array, state: State) -> Sequence[Array]:
-        (products,) = summed(points, state)
+    def statistic(
+        points: Array,
+        state: State,
+        weights: RowWeights | None = None,
+    ) -> Sequence[Array]:
+        (products,) = summed(points, state, weights)
         triangle = triangle_of(products)
         if setting.per_client:
             return setting.sent([triangle], len(points), parts)
@@ -77,5 +86,6 @@ def covariance_round(setting: Setting) -> PlannedSum:
         reads=reads,
         admits=setting.admitting(reads),
         unrounded=(summed, rounded_triangle),
+        weighted=weighing(setting.unit, statistic),
     )
     return parts, planned

@@ -40,8 +40,9 @@ from flwr_dpkmeans.sums.option_rules import Options, option, real, whole
 from flwr_dpkmeans.sums.outcome import CountedRows, Result
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.public_facts import PublicFacts
-from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, State
+from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, RowWeights, State
 from flwr_dpkmeans.sums.settings import Settings
+from flwr_dpkmeans.sums.weighing import weighing
 
 CELLS = "cells"
 _MOST_CELLS = 100_000
@@ -188,6 +189,7 @@ class NaiveBayesTask(OneRoundTask):
             points: Array,
             state: State,
             labels: Labels,
+            weights: RowWeights | None = None,
         ) -> Sequence[Array]:
             is_class = (labels >= 0) & (labels < n_classes)
             return class_arrays(
@@ -195,10 +197,15 @@ class NaiveBayesTask(OneRoundTask):
                 points[is_class],
                 labels[is_class],
                 n_classes,
+                None if weights is None else weights[is_class],
             )
 
-        def unlabelled(points: Array, state: State) -> Sequence[Array]:
-            return labelled(points, state, np.broadcast_to(-1, len(points)))
+        def unlabelled(
+            points: Array,
+            state: State,
+            weights: RowWeights | None = None,
+        ) -> Sequence[Array]:
+            return labelled(points, state, np.broadcast_to(-1, len(points)), weights)
 
         def advance(state: State, released: ReleasedSum) -> State:
             rows = released["group_counts"]
@@ -229,6 +236,7 @@ class NaiveBayesTask(OneRoundTask):
             unlabelled,
             advance,
             labelled=labelled,
+            weighted=weighing(public.settings.unit, unlabelled, labelled),
         )
 
     def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:
