@@ -149,13 +149,12 @@ def _with_one_thread(step: PrivateSum) -> PrivateSum:
     """A round whose functions run in one thread."""
     limited = one_thread()
     labelled = None if step.labelled is None else limited(step.labelled)
-    weighted = None if step.weighted is None else limited(step.weighted)
     return replace(
         step,
         statistic=limited(step.statistic),
         advance=limited(step.advance),
         labelled=labelled,
-        weighted=weighted,
+        weighted=None if step.weighted is None else limited(step.weighted),
     )
 
 

@@ -151,12 +151,12 @@ RoundStatistic = Callable[[Array, State], Sequence[Array]]
 """``statistic(points, state) -> arrays`` of one client."""
 UnroundedStatistic = tuple[RoundStatistic, Callable[[Array], Array]]
 """An exact sum, and what is made of it as one vector."""
+RowWeights = NDArray[np.float64]
+"""(n_points,), multiples of 2^-16 in [0, 1]."""
+WeightedStatistic = Callable[[Array, State, Labels | None, RowWeights], Sequence[Array]]
+"""The same of rows of which each counts by its weight."""
 LabelledStatistic = Callable[[Array, State, Labels], Sequence[Array]]
 """The same of rows with labels: ``labelled(points, state, labels) -> arrays``."""
-RowWeights = NDArray[np.float64]
-"""(n_points,), multiples of 2^-16 in [0, 1]; those of one unit add up to at most 1."""
-WeightedStatistic = Callable[[Array, State, Labels | None, RowWeights], Sequence[Array]]
-"""``weighted(points, state, labels, weights) -> arrays`` of one client."""
 
 
 @dataclass(frozen=True)
@@ -206,10 +206,8 @@ class PrivateSum:
     weighted: WeightedStatistic | None = None
     """``weighted(points, state, labels, weights) -> arrays``.
 
-    Each row's vector, as the statistic adds it, times its weight, rounded toward zero
-    entry by entry before rows are added: so all rows of a unit together move an array
-    by no more than one row does. None where rows cannot be weighed, or where clients
-    are protected, of which each is a unit as it is. See `flwr_dpkmeans.sums.weighing`.
+    The statistic with each row's part times its weight, rounded toward zero before
+    rows are added; None where the round cannot weigh rows.
     """
     in_blocks: bool = False
     """Whether the statistic, of its points and labels, takes nothing but shape and
@@ -239,8 +237,8 @@ class PrivateSum:
         """Return one client's arrays.
 
         Its labels, (n_points,), and the columns of a profile that stand `beside` its
-        points, are looked at where the round has a use for them. With weights, rows
-        are weighed; a round that cannot weigh them is a `PlanError`.
+        points, are looked at where the round has a use for them. With `weights` each
+        row counts by its own.
         """
         if not self.in_blocks:
             points = np.asarray(points)
@@ -249,25 +247,15 @@ class PrivateSum:
         elif self.profiles and beside is not None:
             points = _beside(points, beside)
         if weights is not None:
-            return self._weighed(points, state, labels, weights)
+            if self.weighted is None:
+                raise PlanError(
+                    f"round {self.name!r} cannot weigh rows: give it a weighted"
+                    " statistic, or one row of each person."
+                )
+            return self.weighted(points, state, labels, weights)
         if self.labelled is None or labels is None:
             return self.statistic(points, state)
         return self.labelled(points, state, labels)
-
-    def _weighed(
-        self,
-        points: Array,
-        state: State,
-        labels: Labels | None,
-        weights: RowWeights,
-    ) -> Sequence[Array]:
-        if self.weighted is None:
-            raise PlanError(
-                f"the rows of round {self.name!r} have weights, but it cannot weigh"
-                " them: leave weights out, or choose an algorithm that can, such as"
-                " 'proxy_lloyd'."
-            )
-        return self.weighted(points, state, labels, weights)
 
 
 class _LargeTable(Protocol):

@@ -391,7 +391,7 @@ def test_where_clients_are_protected_no_row_has_a_weight(case: Any) -> None:
     for one in seen_of(case, discovers=False):
         step = build_algorithm(one.plan).rounds[one.round_index - 1]
         assert step.weighted is None
-        with pytest.raises(PlanError, match=f"{step.name!r} have weights"):
+        with pytest.raises(PlanError, match=f"round {step.name!r} cannot weigh rows"):
             step.arrays_of(np.zeros((2, WIDTH)), one.state, weights=np.ones(2))
 
 

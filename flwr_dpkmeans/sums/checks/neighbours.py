@@ -170,7 +170,8 @@ def _unit_weights(
     """Weights of a unit's rows: equal, any, and nearly all of it in one."""
     equal = np.full(size, _STEPS // size)
     cuts = generator.integers(0, _STEPS + 1, size - 1)
-    shares = np.diff(np.sort(cuts), prepend=0, append=_STEPS)
+    edges = np.concatenate([[0], np.sort(cuts), [_STEPS]])
+    shares = edges[1:] - edges[:-1]
     nearly_all = np.ones(size)
     nearly_all[0] = _STEPS - size + 1
     return [steps / _STEPS for steps in (equal, shares, nearly_all)]
