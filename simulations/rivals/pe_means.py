@@ -34,6 +34,7 @@ from flwr_dpkmeans.algorithms.budget.noise_shares import root_at_least
 from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask
 from flwr_dpkmeans.algorithms.states.cluster_states import seed_of, seeded_state
 from flwr_dpkmeans.algorithms.states.steps_ahead import stepped
+from flwr_dpkmeans.algorithms.weighing import weighing
 from flwr_dpkmeans.baselines.pooled import run_kmeans
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
@@ -50,7 +51,6 @@ from flwr_dpkmeans.sums.round import (
     RowWeights,
     State,
 )
-from flwr_dpkmeans.sums.weighing import weighing
 
 CANDIDATES, OFFSPRING, PROJECTION = "candidates", "offspring", "projection"
 

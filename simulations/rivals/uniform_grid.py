@@ -20,6 +20,7 @@ from flwr_dpkmeans.algorithms.budget.noise_shares import root_at_least
 from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask
 from flwr_dpkmeans.algorithms.states.cluster_states import cluster_state
 from flwr_dpkmeans.algorithms.states.steps_ahead import stepped
+from flwr_dpkmeans.algorithms.weighing import weighing
 from flwr_dpkmeans.baselines.pooled import run_kmeans
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
@@ -38,7 +39,6 @@ from flwr_dpkmeans.sums.round import (
     RowWeights,
     State,
 )
-from flwr_dpkmeans.sums.weighing import weighing
 
 MOST_CELLS = 2**17
 _ROWS_PER_CELL = 10.0  # the paper's theta

@@ -19,6 +19,7 @@ from flwr_dpkmeans.algorithms.states.cluster_states import (
     SEED,
     SERVER_POINTS,
 )
+from flwr_dpkmeans.algorithms.weighing import weighing
 from flwr_dpkmeans.kernels import outer_products
 from flwr_dpkmeans.kernels.clipping import clip_rows
 from flwr_dpkmeans.kernels.grid import round_to_grid
@@ -32,7 +33,6 @@ from flwr_dpkmeans.kmeans import projected
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerFacts
 from flwr_dpkmeans.sums.round import Array, PrivateSum, RowWeights, State
-from flwr_dpkmeans.sums.weighing import weighing
 
 _ROUNDING = 1.05 * 2.0**-16
 """Grid step, with room for the last digits of the sums before they are rounded (2^-6 of

@@ -20,12 +20,12 @@ from flwr_dpkmeans.algorithms.feddp.projection_state import (
 from flwr_dpkmeans.algorithms.feddp.shares import budget_shares
 from flwr_dpkmeans.algorithms.states.cluster_states import PROJECTED_CENTERS
 from flwr_dpkmeans.algorithms.states.steps_ahead import stepped
+from flwr_dpkmeans.algorithms.weighing import weighing
 from flwr_dpkmeans.kernels.grid import LabelArray
 from flwr_dpkmeans.kernels.projected_labels import clear_labels, nearest_projected
 from flwr_dpkmeans.privacy.release import ReleasedSum
 from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerFacts
 from flwr_dpkmeans.sums.round import Array, PrivateSum, State
-from flwr_dpkmeans.sums.weighing import weighing
 
 
 def centers_round(

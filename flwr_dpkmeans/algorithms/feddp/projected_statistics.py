@@ -13,6 +13,7 @@ from flwr_dpkmeans.algorithms.feddp.appendix.moved_parts import moved_back
 from flwr_dpkmeans.algorithms.feddp.centred_rows import centred, clipped_statistic
 from flwr_dpkmeans.algorithms.feddp.projection_state import MEAN_BEYOND
 from flwr_dpkmeans.algorithms.lloyd_family.count_sensitivities import counts_sensitivity
+from flwr_dpkmeans.algorithms.weighing import Weighable
 from flwr_dpkmeans.kernels import projected_sums
 from flwr_dpkmeans.kernels.block_sums import in_blocks
 from flwr_dpkmeans.kernels.clipping import clip_rows
@@ -26,7 +27,6 @@ from flwr_dpkmeans.kmeans.folding import truncate
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerFacts
 from flwr_dpkmeans.sums.round import Array, RowWeights, State
-from flwr_dpkmeans.sums.weighing import Weighable
 
 
 def projected_cluster_sums(

@@ -25,6 +25,7 @@ from flwr_dpkmeans.algorithms.states.cluster_states import (
     PROJECTED_POINTS,
     seed_of,
 )
+from flwr_dpkmeans.algorithms.weighing import weighing
 from flwr_dpkmeans.kernels.block_sums import in_blocks
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kernels.label_sums import counts_by_label
@@ -37,7 +38,6 @@ from flwr_dpkmeans.privacy.release import PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerFacts
 from flwr_dpkmeans.sums.round import Array, PrivateSum, RowWeights, State
-from flwr_dpkmeans.sums.weighing import weighing
 
 # share of the server points that keep their weights, if positive, however large the
 # noise is

@@ -21,6 +21,7 @@ from flwr_dpkmeans.algorithms.kmeans_task import (
 from flwr_dpkmeans.algorithms.lloyd_family.count_sensitivities import counts_sensitivity
 from flwr_dpkmeans.algorithms.states.cluster_states import cluster_state
 from flwr_dpkmeans.algorithms.states.steps_ahead import stepped
+from flwr_dpkmeans.algorithms.weighing import Weighable, weighing
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kmeans.centre_errors.cut_rows import dropped_rows
 from flwr_dpkmeans.kmeans.centre_errors.intervals import on_grid
@@ -37,7 +38,6 @@ from flwr_dpkmeans.privacy.release import Block, NoiseShape, ReleasedSum
 from flwr_dpkmeans.sums.option_rules import Options, choice, whole
 from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Algorithm, Array, InitialState, PrivateSum, State
-from flwr_dpkmeans.sums.weighing import Weighable, weighing
 
 MIN_ITERATIONS = 2
 MOST_PACKING_WORK = 10**9

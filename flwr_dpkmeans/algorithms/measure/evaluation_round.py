@@ -14,6 +14,7 @@ from flwr_dpkmeans.algorithms.measure.evaluated_state import (
     ROWS_BEYOND,
     shape_of,
 )
+from flwr_dpkmeans.algorithms.weighing import weighing
 from flwr_dpkmeans.kernels import assignment, grid, vectors
 from flwr_dpkmeans.kernels.block_sums import sum_over_blocks
 from flwr_dpkmeans.kernels.label_sums import counts_by_label
@@ -30,7 +31,6 @@ from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, RowWeights, State
 from flwr_dpkmeans.sums.settings import EvaluationKind
-from flwr_dpkmeans.sums.weighing import weighing
 
 _ARRAYS = {
     CLIPPED_COST: (

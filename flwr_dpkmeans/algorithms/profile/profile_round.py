@@ -18,6 +18,7 @@ from flwr_dpkmeans.algorithms.profile.profile_layout import (
     ProfileLayout,
 )
 from flwr_dpkmeans.algorithms.statistics.moment_sums import moment_arrays, moment_parts
+from flwr_dpkmeans.algorithms.weighing import weighing
 from flwr_dpkmeans.kernels import assignment, grid, vectors
 from flwr_dpkmeans.kernels.block_sums import sum_over_blocks
 from flwr_dpkmeans.kernels.label_sums import sum_by_label
@@ -32,7 +33,6 @@ from flwr_dpkmeans.privacy.report import PROFILE_ROUND
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Array, PrivateSum, RowWeights, State
-from flwr_dpkmeans.sums.weighing import weighing
 
 
 def profile_blocks(config: RunConfig, multiplier: float) -> tuple[Block, ...]:

@@ -10,6 +10,7 @@ from flwr_dpkmeans.algorithms.proxy.first_proxies import first_proxies, without_
 from flwr_dpkmeans.algorithms.proxy.proxy_space import length_of
 from flwr_dpkmeans.algorithms.proxy.setting import Setting, as_length
 from flwr_dpkmeans.algorithms.states.cluster_states import SERVER_POINTS
+from flwr_dpkmeans.algorithms.weighing import weighing
 from flwr_dpkmeans.kernels import outer_products
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kernels.residual_sums import unit_residuals
@@ -22,7 +23,6 @@ from flwr_dpkmeans.kmeans.projected import shrink_to_server
 from flwr_dpkmeans.kmeans.proxies.ellipsoid import ellipsoid_of
 from flwr_dpkmeans.privacy.release import ReleasedSum
 from flwr_dpkmeans.sums.round import Array, PrivateSum, RowWeights, State
-from flwr_dpkmeans.sums.weighing import weighing
 
 
 def covariance_round(setting: Setting) -> PlannedSum:

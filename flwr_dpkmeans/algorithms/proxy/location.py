@@ -17,6 +17,7 @@ from flwr_dpkmeans.algorithms.proxy.entries import (
     SPREAD_ERROR,
 )
 from flwr_dpkmeans.algorithms.proxy.setting import Setting, as_length
+from flwr_dpkmeans.algorithms.weighing import weighing
 from flwr_dpkmeans.kernels.residual_sums import residual_sums
 from flwr_dpkmeans.kmeans.folding import truncate
 from flwr_dpkmeans.kmeans.proxies.distances import N_DISTANCES
@@ -29,7 +30,6 @@ from flwr_dpkmeans.kmeans.proxies.variances import (
 from flwr_dpkmeans.privacy.release import ReleasedSum
 from flwr_dpkmeans.sums.public_facts import ServerFacts
 from flwr_dpkmeans.sums.round import Array, PrivateSum, RowWeights, State
-from flwr_dpkmeans.sums.weighing import weighing
 
 # mean squared length, in squared clip bounds, from which on rows are nearly all clipped
 CLIPPED_SQUARE = 0.8

@@ -20,6 +20,7 @@ from flwr_dpkmeans.algorithms.proxy.location import CLIPPED_SQUARE, before_looks
 from flwr_dpkmeans.algorithms.proxy.proxy_options import look_share
 from flwr_dpkmeans.algorithms.proxy.proxy_space import length_of
 from flwr_dpkmeans.algorithms.proxy.setting import Setting, as_length
+from flwr_dpkmeans.algorithms.weighing import weighing
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kernels.residual_sums import residual_sums
 from flwr_dpkmeans.kmeans.folding import truncate
@@ -34,7 +35,6 @@ from flwr_dpkmeans.kmeans.proxies.noisy_distances import (
 from flwr_dpkmeans.kmeans.proxies.variances import axis_variance
 from flwr_dpkmeans.privacy.release import ReleasedSum
 from flwr_dpkmeans.sums.round import Array, PrivateSum, RowWeights, State
-from flwr_dpkmeans.sums.weighing import weighing
 
 # mean squared length, in squared clip bounds, from which on it says only that rows lie
 # beyond

@@ -32,6 +32,7 @@ from flwr_dpkmeans.algorithms.proxy.proxy_space import (
 )
 from flwr_dpkmeans.algorithms.proxy.setting import Setting, as_length
 from flwr_dpkmeans.algorithms.states.cluster_states import SERVER_POINTS
+from flwr_dpkmeans.algorithms.weighing import weighing
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kernels.projected_labels import nearest_projected
@@ -45,7 +46,6 @@ from flwr_dpkmeans.kmeans.residuals.likely_values import likely_counts
 from flwr_dpkmeans.kmeans.residuals.shrinkage import StepPosterior
 from flwr_dpkmeans.privacy.release import ReleasedSum
 from flwr_dpkmeans.sums.round import Array, PrivateSum, RowWeights, State
-from flwr_dpkmeans.sums.weighing import weighing
 
 
 def proxy_round(setting: Setting, index: int) -> PlannedSum:

@@ -25,13 +25,13 @@ from flwr_dpkmeans.algorithms.proxy.summed import ROUNDS, client_bounds
 from flwr_dpkmeans.algorithms.states.cluster_states import seed_of
 from flwr_dpkmeans.algorithms.states.state_arrays import is_table
 from flwr_dpkmeans.algorithms.states.state_geometry import is_near, is_projection
+from flwr_dpkmeans.algorithms.weighing import Weighable
 from flwr_dpkmeans.kernels.block_sums import in_blocks
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kernels.vector_clipping import clip_vector
 from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Array, RowWeights, State
-from flwr_dpkmeans.sums.weighing import Weighable
 
 _SMALLEST_RADIUS = 2.0**-15
 _MEANS = (

@@ -13,6 +13,7 @@ from flwr_dpkmeans.algorithms.budget.noise_shares import root_at_least
 from flwr_dpkmeans.algorithms.server.box_units import plan_bounds
 from flwr_dpkmeans.algorithms.statistics.noise_errors import constant, noise_of
 from flwr_dpkmeans.algorithms.statistics.one_round import OneRoundTask, noise_caution
+from flwr_dpkmeans.algorithms.weighing import weighing
 from flwr_dpkmeans.kernels.block_sums import in_blocks
 from flwr_dpkmeans.kernels.label_sums import counts_by_label
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
@@ -21,7 +22,6 @@ from flwr_dpkmeans.sums.outcome import Result
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Array, PrivateSum, RowWeights, State
-from flwr_dpkmeans.sums.weighing import weighing
 
 _MOST_NOISE_OF_A_BIN = 1.0
 

@@ -33,6 +33,7 @@ from flwr_dpkmeans.algorithms.statistics.one_round import (
     OneRoundTask,
     noise_caution,
 )
+from flwr_dpkmeans.algorithms.weighing import weighing
 from flwr_dpkmeans.errors import column_names
 from flwr_dpkmeans.kernels.block_sums import in_blocks
 from flwr_dpkmeans.kernels.grid import round_to_grid
@@ -42,7 +43,6 @@ from flwr_dpkmeans.sums.outcome import Result
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Array, PrivateSum, RowWeights, State
-from flwr_dpkmeans.sums.weighing import weighing
 
 DEVIATIONS = "deviations"
 _MOST_NOISE_OF_A_MEAN = 0.1

@@ -32,6 +32,7 @@ from flwr_dpkmeans.algorithms.statistics.moment_sums import moment_parts, read_m
 from flwr_dpkmeans.algorithms.statistics.moments_task import DEVIATIONS
 from flwr_dpkmeans.algorithms.statistics.noise_errors import noise_of, of_shares
 from flwr_dpkmeans.algorithms.statistics.one_round import OneRoundTask, noise_caution
+from flwr_dpkmeans.algorithms.weighing import weighing
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kernels.block_sums import in_blocks
 from flwr_dpkmeans.kernels.grid import round_to_grid
@@ -42,7 +43,6 @@ from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, RowWeights, State
 from flwr_dpkmeans.sums.settings import Settings
-from flwr_dpkmeans.sums.weighing import weighing
 
 CELLS = "cells"
 _MOST_CELLS = 100_000

@@ -19,6 +19,7 @@ from flwr_dpkmeans.algorithms.statistics.noise_errors import (
     of_roots,
 )
 from flwr_dpkmeans.algorithms.statistics.one_round import CLEAR, OneRoundTask
+from flwr_dpkmeans.algorithms.weighing import weighing
 from flwr_dpkmeans.data.frame_names import frame_columns
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.validated import validate_columns
@@ -37,7 +38,6 @@ from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Array, PrivateSum, RowWeights, State
 from flwr_dpkmeans.sums.settings import Box
-from flwr_dpkmeans.sums.weighing import weighing
 
 _MOST_CENTERS = 10_000
 

@@ -17,6 +17,7 @@ from flwr_dpkmeans.algorithms.feddp.appendix.server_histogram import server_hist
 from flwr_dpkmeans.algorithms.states.cluster_states import SERVER_POINTS
 from flwr_dpkmeans.algorithms.states.state_arrays import is_table
 from flwr_dpkmeans.algorithms.states.state_geometry import is_near
+from flwr_dpkmeans.algorithms.weighing import weighing
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kernels.block_sums import in_blocks
 from flwr_dpkmeans.kernels.grid import GRID, is_on_grid, round_to_grid
@@ -25,7 +26,6 @@ from flwr_dpkmeans.kernels.projected_labels import nearest_projected
 from flwr_dpkmeans.privacy.release import ReleasedSum
 from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerFacts
 from flwr_dpkmeans.sums.round import Array, PrivateSum, RowWeights, State
-from flwr_dpkmeans.sums.weighing import weighing
 
 PARTS, SHIFTS, ZOOM = "parts", "shifts", "zoom"
 MOVED = (PARTS, SHIFTS, ZOOM)

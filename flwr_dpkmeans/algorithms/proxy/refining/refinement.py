@@ -29,6 +29,7 @@ from flwr_dpkmeans.algorithms.proxy.refining.refined_centroids import (
 from flwr_dpkmeans.algorithms.proxy.setting import Setting, as_length
 from flwr_dpkmeans.algorithms.states.cluster_states import PROJECTED_CENTERS, SEED
 from flwr_dpkmeans.algorithms.states.steps_ahead import stepped
+from flwr_dpkmeans.algorithms.weighing import weighing
 from flwr_dpkmeans.kernels.grid import LabelArray, round_to_grid
 from flwr_dpkmeans.kernels.projected_labels import nearest_projected
 from flwr_dpkmeans.kernels.residual_sums import residual_sums
@@ -43,7 +44,6 @@ from flwr_dpkmeans.kmeans.residuals.shrinkage import StepPosterior
 from flwr_dpkmeans.kmeans.tails import excess_sums
 from flwr_dpkmeans.privacy.release import ReleasedSum
 from flwr_dpkmeans.sums.round import Array, PrivateSum, RowWeights, State
-from flwr_dpkmeans.sums.weighing import weighing
 
 _SMALLEST_SHRINKING = 0.05
 
