@@ -384,6 +384,9 @@ class FederatedNaiveBayes(_NaiveBayesClassifier):
         None: numbers only.
     smoothing : float
         Laplace smoothing: rows added to each class and category.
+    unit : str
+        ``"record"``, or ``"client"`` where a client's whole table is protected: each
+        client then counts as much as any other one.
     trust, noise : str
         As in `FederatedKMeans`.
     random_state : int, RandomState or Generator, optional
@@ -424,6 +427,7 @@ class FederatedNaiveBayes(_NaiveBayesClassifier):
     (True, True)
     """
 
+    unit: str = "record"
     trust: str | None = None
     engine: str = "inprocess"
 
@@ -452,7 +456,11 @@ class FederatedNaiveBayes(_NaiveBayesClassifier):
         )
         self.schema_ = schema
         labels = y if groups is None else _one_column(y)
-        federation = {"trust": self.trust, "engine": self.engine}
+        federation = {
+            "unit": self.unit,
+            "trust": self.trust,
+            "engine": self.engine,
+        }
         self._learn(tables, labels, federation)
         return self
 

@@ -205,8 +205,11 @@ class PlanningRequest(Options):
         """
         if self.algorithms:
             return self.algorithms
+        is_sampled = self.options.get("client_sampling_rate", 1.0) != 1.0
         return tuple(
-            name for name, entry in clusterings().items() if _fits(entry, self.unit)
+            name
+            for name, entry in clusterings().items()
+            if _fits(entry, self.unit) and (entry.samples_clients or not is_sampled)
         )
 
     def config(self, algorithm: str, **changes: Any) -> RunConfig:
@@ -218,7 +221,7 @@ class PlanningRequest(Options):
         values |= {"n_features": self.n_features, "n_clients": self.n_clients}
         values |= {"n_examples": self.n_examples if declared else None}
         values = own_options(values, algorithm, {algorithm, *self.candidates()})
-        if self.unit is PrivacyUnit.CLIENT:
+        if self.unit is PrivacyUnit.CLIENT and algorithm_entry(algorithm).clips_clients:
             values.setdefault(
                 "examples_per_client", max(1, self.n_examples // self.n_clients)
             )

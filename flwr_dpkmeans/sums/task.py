@@ -90,6 +90,10 @@ class Task(Options, ABC):
     """Whether at client level every client adds means over its rows, so that the number
     of clients is enough.
     """
+    clips_clients: ClassVar[bool] = True
+    """Whether bounds of what a client adds follow from its declared number of rows."""
+    samples_clients: ClassVar[bool] = True
+    """Whether noise is found for rounds of a sample of the clients, too."""
     door: ClassVar[str] = ""
     """The class that makes such runs, where no other door takes their name."""
     options: Options = Options()  # noqa: RUF009

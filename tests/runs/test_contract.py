@@ -42,6 +42,9 @@ SUPPORTED: dict[tuple[str, str, str], tuple[str, ...]] = {
     ("fastlloyd", "record", "gaussian"): ANY,
     ("glloyd", "record", "gaussian"): ANY,
     ("sulloyd", "record", "gaussian"): SERVER_NOISE,  # its own noise is Laplace
+    ("fastlloyd", "client", "gaussian"): ANY,
+    ("glloyd", "client", "gaussian"): ANY,
+    ("sulloyd", "client", "gaussian"): SERVER_NOISE,
     ("lloyd", "record", "gaussian"): ANY,  # and not private
     ("feddp_kmeans", "record", "gaussian"): ANY,
     ("feddp_kmeans", "record", "paper"): SERVER_NOISE,

@@ -107,6 +107,7 @@ class LloydTask(OnAbsoluteSums):
     """Lloyd's algorithm without noise: not private, for comparison."""
 
     name = "lloyd"
+    units = (PrivacyUnit.RECORD,)
     noise = NoiseShape.NONE
     options: LloydOptions = LloydOptions()
 

@@ -79,7 +79,7 @@ class FastLloydTask(Packed):
         first = d**0.5 * BOX_BOUND if self.options.schedule is Schedule.STEP else eta
 
         def estimate(sigma: float) -> float:
-            n = float(public.required_n_examples)
+            n = public.n_units
             scale = k**3 * eta**2 * sigma**2 * (1.0 + math.sqrt(4.0 * d)) ** 2
             return ERROR_TARGET * 4.0 * n**2 / scale
 

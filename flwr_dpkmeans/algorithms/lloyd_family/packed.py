@@ -13,6 +13,7 @@ from flwr_dpkmeans.algorithms.budget.round_options import (
     noise_schedule_option,
     tolerance_option,
 )
+from flwr_dpkmeans.algorithms.client_means import for_unit, means_of_rows
 from flwr_dpkmeans.algorithms.kmeans_task import (
     CENTRE_DEVIATION,
     MAX_ITERATIONS,
@@ -34,10 +35,12 @@ from flwr_dpkmeans.privacy.closeness import (
     discrete_gaussian_closeness,
     joint_closeness,
 )
-from flwr_dpkmeans.privacy.release import Block, NoiseShape, ReleasedSum
+from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, ReleasedSum
 from flwr_dpkmeans.sums.option_rules import Options, choice, whole
 from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Algorithm, Array, InitialState, PrivateSum, State
+from flwr_dpkmeans.sums.settings import Settings
+from flwr_dpkmeans.sums.trust import TrustModel
 
 MIN_ITERATIONS = 2
 MOST_PACKING_WORK = 10**9
@@ -77,7 +80,20 @@ class Packed(KMeansTask):
     Their number follows from the noise.
     """
 
+    units = (PrivacyUnit.RECORD, PrivacyUnit.CLIENT)
+    weighs_clients_alike = True
+    clips_clients = samples_clients = False
     options: PackedOptions
+
+    def require_supported(self, settings: Settings, trust: TrustModel) -> None:
+        """Refuse samples of clients besides, for which the papers find no noise."""
+        super().require_supported(settings, trust)
+        rate = settings.client_sampling_rate
+        if rate < 1.0:
+            raise ConfigurationError(
+                f"client_sampling_rate is {rate:g}, but {self.name!r} finds its noise"
+                " for all clients: leave it at 1, or choose 'proxy_lloyd'."
+            )
 
     def iterations(self, estimate: float) -> int:
         """Floor the paper's estimate and clip it to [2, 7].
@@ -161,19 +177,26 @@ class Packed(KMeansTask):
         `statistic` gives sums and counts, ``update(centroids, sums, counts)`` the next
         centroids.
         """
+        unit = public.settings.unit
         counted = counts_sensitivity(sums.sensitivity.norm)
         counts = Block(
             "counts",
             (self.n_clusters,),
-            counted,
+            for_unit(counted, unit, self.name),
             self.noise,
             counts_multiplier,
             1.0,
         )
 
+        def means(points: Array, state: State) -> Sequence[Array]:
+            return means_of_rows(statistic(points, state), len(points))
+
         def advance(state: State, released: ReleasedSum) -> State:
             moved = update(state.centroids, released[sums.name], released["counts"])
             after = stepped(state, moved, released["counts"])
+            if unit is PrivacyUnit.CLIENT:
+                # How far a client's mean is from its rows is not released.
+                return after
             noise = [public.released_std(block) for block in released.blocks]
             deviations = self.centre_deviations(
                 public,
@@ -184,13 +207,14 @@ class Packed(KMeansTask):
             )
             return after.changed(**{CENTRE_DEVIATION: deviations})
 
+        moved = for_unit(sums.sensitivity, unit, self.name)
         return PrivateSum(
             f"lloyd-{index}",
-            (sums, counts),
-            statistic,
+            (replace(sums, sensitivity=moved), counts),
+            means if unit is PrivacyUnit.CLIENT else statistic,
             advance,
             radius,
-            weighted=weighing(public.settings.unit, statistic),
+            weighted=weighing(unit, statistic),
             in_blocks=True,
         )
 

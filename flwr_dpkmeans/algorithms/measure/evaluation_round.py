@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from flwr_dpkmeans.algorithms.client_means import means_of_rows
 from flwr_dpkmeans.algorithms.measure.evaluated_state import (
     CELL_COUNTS,
     CLIPPED_COST,
@@ -168,9 +169,8 @@ def evaluation_round(public: PublicFacts) -> PrivateSum:
 
         arrays = sum_over_blocks(summed, len(points), d)
         if per_client:
-            # The shares of rows add up to 1, and so have a norm of at most 1; rounding
-            # toward zero keeps it.
-            return [grid.toward_zero(array / max(1, len(points))) for array in arrays]
+            # The shares of rows add up to 1, and so have a norm of at most 1.
+            return means_of_rows(arrays, len(points))
         return [grid.round_to_grid(array) for array in arrays]
 
     def advance(state: State, released: ReleasedSum) -> State:

@@ -10,6 +10,7 @@ import numpy as np
 from flwr_dpkmeans.algorithms.budget.noise_budget import divided
 from flwr_dpkmeans.algorithms.budget.noise_kinds import ReleasePart
 from flwr_dpkmeans.algorithms.budget.noise_shares import root_at_least
+from flwr_dpkmeans.algorithms.client_means import means_of_rows, parts_for_unit
 from flwr_dpkmeans.algorithms.profile.profile_layout import (
     CELLS,
     COUNTS,
@@ -92,19 +93,8 @@ def profile_blocks(config: RunConfig, multiplier: float) -> tuple[Block, ...]:
                 0.5,
             )
         )
-    blocks, unit = divided(parts, 1.0, multiplier), settings.unit
-    if unit is PrivacyUnit.RECORD:
-        return blocks
-    because = (
-        "S30: one client's mean over its rows of vectors of at most this norm has at"
-        " most this norm (profile)"
-    )
-    return tuple(
-        replace(
-            block, sensitivity=replace(block.sensitivity, unit=unit, because=because)
-        )
-        for block in blocks
-    )
+    by_unit = parts_for_unit(parts, settings.unit, "profile")
+    return divided(by_unit, 1.0, multiplier)
 
 
 def profile_shapes(config: RunConfig) -> Mapping[str, tuple[int, ...]]:
@@ -152,12 +142,7 @@ def profile_round(public: PublicFacts) -> PrivateSum:
             return [arrays[name] for name in names]
 
         arrays = sum_over_blocks(summed, len(points), points.shape[1])
-        # Rounding toward zero keeps a mean within the bound.
-        return (
-            [grid.toward_zero(array / max(1, len(points))) for array in arrays]
-            if by_client
-            else arrays
-        )
+        return means_of_rows(arrays, len(points)) if by_client else arrays
 
     def advance(state: State, released: ReleasedSum) -> State:
         return state.changed(

@@ -16,6 +16,7 @@ import numpy as np
 from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum
 from flwr_dpkmeans.algorithms.budget.noise_kinds import ReleasePart
 from flwr_dpkmeans.algorithms.budget.noise_shares import root_at_least
+from flwr_dpkmeans.algorithms.client_means import means_of_rows, parts_for_unit
 from flwr_dpkmeans.algorithms.server.box_units import plan_bounds
 from flwr_dpkmeans.algorithms.statistics.class_columns import (
     Columns,
@@ -125,6 +126,8 @@ class NaiveBayesTask(OneRoundTask):
     """
 
     name = "naive_bayes"
+    units = (PrivacyUnit.RECORD, PrivacyUnit.CLIENT)
+    clips_clients = False
     options: NaiveBayesOptions = NaiveBayesOptions()
 
     def n_classes(self, settings: Settings) -> int:
@@ -161,6 +164,7 @@ class NaiveBayesTask(OneRoundTask):
     def planned(self, public: PublicFacts) -> PlannedSum:
         """Plan moments of numbers and counts of categories, by class."""
         columns, n_classes = self.columns(public.n_features), self.options.classes
+        unit = public.settings.unit
         parts = moment_parts(n_classes, len(columns.numbers))
         if columns.coded:
             root = root_at_least(len(columns.coded))
@@ -185,7 +189,7 @@ class NaiveBayesTask(OneRoundTask):
             )
 
         @in_blocks
-        def labelled(
+        def sums_of_block(
             points: Array,
             state: State,
             labels: Labels,
@@ -199,6 +203,17 @@ class NaiveBayesTask(OneRoundTask):
                 n_classes,
                 None if weights is None else weights[is_class],
             )
+
+        def labelled(
+            points: Array,
+            state: State,
+            labels: Labels,
+            weights: RowWeights | None = None,
+        ) -> Sequence[Array]:
+            arrays = sums_of_block(points, state, labels, weights)
+            if unit is PrivacyUnit.CLIENT:
+                return means_of_rows(arrays, len(points))
+            return arrays
 
         def unlabelled(
             points: Array,
@@ -230,13 +245,13 @@ class NaiveBayesTask(OneRoundTask):
                 arrays[CELLS] = np.maximum(released[CELLS], 0.0)
             return state.changed(**arrays)
 
-        return parts, PrivateSum(
+        return parts_for_unit(parts, unit, self.name), PrivateSum(
             "classes",
             (),
             unlabelled,
             advance,
             labelled=labelled,
-            weighted=weighing(public.settings.unit, unlabelled, labelled),
+            weighted=weighing(unit, unlabelled, labelled),
         )
 
     def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:

@@ -107,7 +107,7 @@ def _sentences_on_rows(plan: Plan) -> list[str]:
     first_delta = resolve_delta(plan.config, plan.n_clients)
     per_client = settings.examples_per_client
     sentences = []
-    if by_client:
+    if by_client and plan.task.clips_clients:
         sentences.append(report_sentence("rows_of_clients", n=per_client))
     if settings.n_examples is not None:
         sentences.append(report_sentence("public_rows", n=settings.n_examples))
