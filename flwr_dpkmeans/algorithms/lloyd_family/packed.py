@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -80,7 +81,10 @@ class Packed(KMeansTask):
     Their number follows from the noise.
     """
 
-    units = (PrivacyUnit.RECORD, PrivacyUnit.CLIENT)
+    units: ClassVar[tuple[PrivacyUnit, ...]] = (
+        PrivacyUnit.RECORD,
+        PrivacyUnit.CLIENT,
+    )
     weighs_clients_alike = True
     clips_clients = samples_clients = False
     options: PackedOptions
