@@ -22,6 +22,7 @@ from flwr_dpkmeans.data.loading.declared_tables import load_stated
 from flwr_dpkmeans.data.loading.layout import Layout
 from flwr_dpkmeans.data.loading.schema_tables import look_by_schema
 from flwr_dpkmeans.data.loading.table import Table
+from flwr_dpkmeans.data.persons import PersonColumn
 from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Schema
 from flwr_dpkmeans.deploy.finding import Finding, NoteError
 from flwr_dpkmeans.deploy.findings import (
@@ -49,6 +50,7 @@ from flwr_dpkmeans.deploy.superlink_answer import (
 )
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, listed
 from flwr_dpkmeans.flower import _private
+from flwr_dpkmeans.flower.client.node_table import person_column_of
 from flwr_dpkmeans.flower.row_cluster import ClusterClient, summed_elsewhere
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config
 from flwr_dpkmeans.flower.run_keys import run_keys
@@ -510,6 +512,7 @@ class NodeCheck:
             options.label_column,
             options.dialect,
             options.query,
+            PersonColumn(person_column_of(options.person_column, self.schema)),
         )
         return partial(load_stated, layout=layout, schema=self.schema)
 

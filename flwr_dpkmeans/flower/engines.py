@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from flwr_dpkmeans.data.persons import Persons
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.client_app import client_app
 from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
@@ -36,6 +37,8 @@ def play_inprocess(
     server_points: Array | None,
     labels: Sequence[Labels] | None = None,
     on_step: Callable[[Step], None] = logger.debug,
+    *,
+    persons: Sequence[Persons] | None = None,
 ) -> Federated:
     """Run any task through Flower's messages.
 
@@ -43,7 +46,8 @@ def play_inprocess(
 
     `parts` (n_i, d; or as in `Encoded`) and `server_points` (n_server, d) are in the
     caller's units; `labels` (n_i,) are for what looks at them; `on_step` is told of
-    each step. The result is one client's: under ``oblivious`` the server has none.
+    each step; `persons` say whose rows these are, where one person is protected. The
+    result is one client's: under ``oblivious`` the server has none.
     """
     n_beside = config.settings.n_beside
     split = [np.split(part, [part.shape[1] - n_beside], axis=1) for part in parts]
@@ -52,6 +56,7 @@ def play_inprocess(
             points,
             feature_names=config.feature_names,
             labels=None if labels is None else labels[i],
+            persons=None if persons is None else persons[i],
         )
         for i, (points, _) in enumerate(split)
     ]

@@ -154,6 +154,7 @@ def _with_one_thread(step: PrivateSum) -> PrivateSum:
         statistic=limited(step.statistic),
         advance=limited(step.advance),
         labelled=labelled,
+        weighted=None if step.weighted is None else limited(step.weighted),
     )
 
 

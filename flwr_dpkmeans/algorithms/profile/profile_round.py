@@ -90,7 +90,7 @@ def profile_blocks(config: RunConfig, multiplier: float) -> tuple[Block, ...]:
                 0.5,
             )
         )
-    blocks, unit = divided(parts, 1.0, multiplier), settings.unit
+    blocks, unit = divided(parts, 1.0, multiplier), settings.unit.bounded
     if unit is PrivacyUnit.RECORD:
         return blocks
     because = (

@@ -119,7 +119,7 @@ class Setting:
             moved = Sensitivity(
                 Norm.L2,
                 bound,
-                self.public.settings.unit,
+                self.public.settings.unit.bounded,
                 because,
                 summed.nonnegative,
             )
