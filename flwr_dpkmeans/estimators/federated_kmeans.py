@@ -283,8 +283,8 @@ class FederatedKMeans(PrivateClustering):
         The first two rounds of FedDP-KMeans run with `max_clusters` (None: the
         constructor's) on `X`, which is as in `fit`, as are `persons`, and on the whole
         of epsilon. The cost curve and its elbow are post-processing and cost nothing
-        more (FedDP-KMeans, appendix H.3). With ``n_clusters="auto"``, `fit` chooses k and
-        clusters within one budget instead. Raises a `ConfigurationError` if the
+        more (FedDP-KMeans, appendix H.3). With ``n_clusters="auto"``, `fit` chooses k
+        and clusters within one budget instead. Raises a `ConfigurationError` if the
         algorithm is not ``feddp_kmeans``, or the trust model not ``distributed``: the
         choice is public.
         """

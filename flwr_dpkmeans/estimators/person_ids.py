@@ -178,7 +178,7 @@ def _without(table: Any, name: str) -> ArrayLike:
     if hasattr(table, "select"):
         selected: ArrayLike = table.select(labels)
         return selected
-    remaining: ArrayLike = table[labels]
+    remaining: Any = table[labels]
     return remaining
 
 

@@ -78,14 +78,11 @@ def _owners_of_settings(kinds: Kinds) -> dict[str, Names]:
     """Which algorithms take each setting of a run."""
     every = []
     with_clients = []
-    by_row = []
     federated = []
     for kind in kinds:
         every.append(kind.name)
         if PrivacyUnit.CLIENT in kind.units:
             with_clients.append(kind.name)
-        if PrivacyUnit.RECORD in kind.units:
-            by_row.append(kind.name)
         if kind.name not in NOT_FEDERATED:
             federated.append(kind.name)
     owners = {"algorithm": tuple(every)}
@@ -93,7 +90,6 @@ def _owners_of_settings(kinds: Kinds) -> dict[str, Names]:
         owners[setting.name] = tuple(every)
     for name in _CLIENT_LEVEL:
         owners[name] = tuple(with_clients)
-    owners["rows_per_person"] = tuple(by_row)
     for name in _FEDERATED:
         owners[name] = tuple(federated)
     return owners
