@@ -309,8 +309,11 @@ class Tables:
 
         How many these are is private.
         """
-        if self.persons:
-            return self.n_persons
+        return self.n_persons if self.persons else self._n_rows
+
+    @cached_property
+    def _n_rows(self) -> int:
+        """Rows of all parties, those included that a schema leaves out."""
         n_encoded = sum(table.n_rows for table in self.encoded)
         if n_encoded:
             return n_encoded
@@ -341,7 +344,7 @@ class Tables:
             return self
         of_parts: list[PersonIds] = []
         for number, of_table in enumerate(ids):
-            n_rows = self.total if self.rows else len(self.parts[number])
+            n_rows = self._n_rows if self.rows else len(self.parts[number])
             if self.encoded:
                 n_rows = self.encoded[number].n_rows
             require_one_each(of_table, n_rows)
@@ -501,7 +504,7 @@ class Tables:
             check = partial(codes_of, names=names)
         if self.rows:
             in_order = in_order_of(self.indexes[0], y, "y")
-            codes = check(in_order, self.total)
+            codes = check(in_order, self._n_rows)
             if self.encoded:
                 codes = codes[self.encoded[0].rows]
             return [codes[rows] for rows in self.rows]
