@@ -301,7 +301,7 @@ class KMeansTask(Task):
             return [of(name, rows, moments, of_rows) for name in names]
 
         arrays = sum_over_blocks(summed, len(points), points.shape[1])
-        if settings.unit is PrivacyUnit.RECORD:
+        if settings.unit.by_row:
             return arrays
         most = float(settings.examples_per_client)
         pairs = zip(names, arrays, strict=True)
@@ -337,7 +337,7 @@ class KMeansTask(Task):
                 discoveries = replace(discoveries, box=box, unclear=unclear)
             elif block.name == MAGNITUDES:
                 n_examples = discoveries.n_examples or plan.settings.n_examples
-                by_row = plan.settings.unit is PrivacyUnit.RECORD
+                by_row = plan.settings.unit.by_row
                 coarse = find_coarse_ranges(
                     released[block.name],
                     domain,
@@ -638,7 +638,7 @@ def counts_std(plan: Plan) -> tuple[float, bool]:
 
     0 without; and whether it is of rows.
     """
-    by_row = plan.settings.unit is PrivacyUnit.RECORD
+    by_row = plan.settings.unit.by_row
     for planned in reversed(plan.rounds):
         if planned.name in CLOSING_ROUNDS:
             continue

@@ -146,6 +146,10 @@ class NodeOptions(SettingsFile):
     """
     label_column: str = ""
     """Column of classes, for a private evaluation; "": none."""
+    person_column: str = ""
+    """Column that says whose row it is, for runs with unit "person"; "": the schema's,
+    or none.
+    """
     profile_columns: tuple[str, ...] = Field((), strict=False)
     """Columns that the local profile describes besides those that are clustered.
 
@@ -253,6 +257,7 @@ _NODE_CONFIG = (
         "identity",
         "output",
         "label_column",
+        "person_column",
         "log_format",
         "log_file",
     ),

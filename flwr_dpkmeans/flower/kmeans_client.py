@@ -14,12 +14,19 @@ from flwr.client import NumPyClient
 from numpy.typing import ArrayLike
 
 from flwr_dpkmeans.data.frame_names import frame_columns, require_names
+from flwr_dpkmeans.data.loading.person_ids import (
+    id_texts,
+    person_digests,
+    person_key,
+    require_one_each,
+)
 from flwr_dpkmeans.data.loading.table import Table
 from flwr_dpkmeans.data.rows import Rows
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.data.validated import validate_labels, validate_points
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
 from flwr_dpkmeans.log import placed_logger, where_raised
+from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.sums.build import task_round
 from flwr_dpkmeans.sums.checks.columns import (
@@ -28,6 +35,8 @@ from flwr_dpkmeans.sums.checks.columns import (
     schema_agreement,
 )
 from flwr_dpkmeans.sums.outcome import Discoveries
+from flwr_dpkmeans.sums.persons.counted_persons import Counted, Persons
+from flwr_dpkmeans.sums.persons.person_rows import arrays_of_counted, counted_rows
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, EvaluationKind
@@ -87,6 +96,10 @@ class KMeansClient(NumPyClient):
         only; in a deployed node's process it is called after the reply is made, in a
         process of its own with limits. Left out: `X`.
 
+    persons : array-like, (n_examples,), or Persons, optional
+        Whose row each is, for runs with ``unit="person"``: ids of any type, of which
+        none leaves this object.
+
     Examples
     --------
     >>> client = KMeansClient([[0.0, 1.0], [2.0, 3.0]])
@@ -132,6 +145,7 @@ class KMeansClient(NumPyClient):
         labels: ArrayLike | Callable[[], ArrayLike] | None = None,
         schema: Schema | None = None,
         table: Callable[[], object] | None = None,
+        persons: ArrayLike | Persons | None = None,
     ) -> None:
         self.schema = schema
         self.agreement = ""
@@ -163,6 +177,9 @@ class KMeansClient(NumPyClient):
             self.labels = labels
         else:
             self.labels = validate_labels(labels, len(self.points))
+        self.persons = None
+        if persons is not None:
+            self.persons = _persons_of(persons, len(self.points))
         self.output_dir = None if output_dir is None else Path(output_dir)
         if image_shape is not None and (
             len(image_shape) != 2 or math.prod(image_shape) != n_points
@@ -175,7 +192,7 @@ class KMeansClient(NumPyClient):
         if feature_names is None:
             feature_names = schema.feature_names if schema else frame_columns(X)
         self.feature_names = require_names(feature_names, self.points.shape[1])
-        self._scaled: tuple[Plan, Array] | None = None
+        self._scaled: tuple[Plan, int, Array] | None = None
 
     def fit(
         self,
@@ -205,10 +222,14 @@ class KMeansClient(NumPyClient):
         plan = plan_of(config)
         index = int(config["round"])
         if plan.is_preliminary(index):
+            points = self._ordered(plan)
+            counted = counted_rows(plan, None, self.persons)
+            if counted is not None:
+                points = points[counted.rows]
             statistic = plan.task.preliminary_statistic(
                 plan,
                 index,
-                self._ordered(plan),
+                points,
                 _discoveries(parameters),
             )
             return statistic, 0, {}
@@ -218,11 +239,15 @@ class KMeansClient(NumPyClient):
             step = replace(step, statistic=step.unrounded[0])
         state = _state(parameters, config)
         started = time.monotonic()
-        arrays = step.arrays_of(
-            self._grid_points(plan),
+        counted = counted_rows(plan, step, self.persons)
+        arrays = arrays_of_counted(
+            step,
+            counted,
+            self._grid_points(plan, counted),
             state,
             self._classes(plan, step),
             self.beside,
+            settings=plan.settings,
         )
         if isinstance(self.points, Rows):
             n_rows = len(self.points)
@@ -232,7 +257,7 @@ class KMeansClient(NumPyClient):
                 n_rows,
                 a_second(n_rows, started),
             )
-        return list(arrays), 0, {}
+        return arrays, 0, {}
 
     def _require_writable(self) -> None:
         """Refuse a folder for results that is none, before anything is paid for."""
@@ -251,6 +276,8 @@ class KMeansClient(NumPyClient):
             facts["feature_names"] = json.dumps(self.feature_names)
         if self.labels is not None:
             facts["has_labels"] = True
+        if self.persons is not None:
+            facts["has_persons"] = True
         if self.agreement:
             facts["schema"] = self.agreement
         if self.schema is not None:
@@ -314,7 +341,11 @@ class KMeansClient(NumPyClient):
         from flwr_dpkmeans.data.doubts.doubtful_columns import doubts_about_own_table
 
         names = agreed_names(plan, self.feature_names)
-        warnings = local_cautions(plan.config, plan.delta, self.outside(config), names)
+        n_persons = None
+        if plan.settings.unit is PrivacyUnit.PERSON and self.persons is not None:
+            n_persons = self.persons.n_persons
+        outside = self.outside(config)
+        warnings = local_cautions(plan.config, plan.delta, outside, names, n_persons)
         # A schema's author has looked at the columns. An image's border is one colour,
         # and its pixels are no measures that somebody chose.
         if self.schema is None and self.image_shape is None:
@@ -433,19 +464,25 @@ class KMeansClient(NumPyClient):
         ordered: Array = self.points if places is None else self.points[:, places]
         return ordered
 
-    def _grid_points(self, plan: Plan) -> Array:
-        """The points in [-1, 1]^d on the grid.
+    def _grid_points(self, plan: Plan, counted: Counted | None) -> Array:
+        """The points in [-1, 1]^d on the grid, of the rows that count.
 
         Computed once for a plan where this object outlives a message, as in a process
         that has all clients.
         """
         from flwr_dpkmeans.algorithms.server.box_units import in_box, plan_bounds
 
-        if self._scaled is None or self._scaled[0] != plan:
+        n_rows = len(self.points) if counted is None else len(counted.rows)
+        if self._scaled is None or self._scaled[:2] != (plan, n_rows):
             bounds = plan_bounds(plan, self.points.shape[1])
-            scaled = in_box(bounds, self._ordered(plan), plan.fraction_bits)
-            self._scaled = (plan, scaled)
-        return self._scaled[1]
+            points = self._ordered(plan)
+            if counted is not None:
+                points = points[counted.rows]
+            scaled = in_box(bounds, points, plan.fraction_bits)
+            # Rows that count are some first ones of each person, so that their number
+            # says which they are.
+            self._scaled = (plan, n_rows, scaled)
+        return self._scaled[2]
 
 
 class ClientTable(TypedDict):
@@ -455,10 +492,15 @@ class ClientTable(TypedDict):
     feature_names: Sequence[str]
     schema: Schema | None
     labels: Callable[[], ArrayLike] | None
+    persons: Persons | None
 
 
-def held_by(table: Table) -> ClientTable:
-    """What a `KMeansClient` is made of, from a table that was loaded."""
+def held_by(table: Table, salt: int = 0) -> ClientTable:
+    """What a `KMeansClient` is made of, from a table that was loaded.
+
+    `salt` chooses among a person's rows.
+    """
+    persons = None if table.persons is None else Persons(table.persons, salt)
     labels = table.labels
     read_labels = None if labels is None else lambda: labels
     return {
@@ -466,7 +508,16 @@ def held_by(table: Table) -> ClientTable:
         "feature_names": table.names,
         "schema": table.schema,
         "labels": read_labels,
+        "persons": persons,
     }
+
+
+def _persons_of(persons: ArrayLike | Persons, n_rows: int) -> Persons:
+    """Whose rows these are, with a key of this process where ids were given."""
+    if not isinstance(persons, Persons):
+        persons = Persons(person_digests(id_texts(persons), person_key()))
+    require_one_each(len(persons), n_rows)
+    return persons
 
 
 def a_second(n_rows: float, started: float) -> float:

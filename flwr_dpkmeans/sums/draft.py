@@ -26,6 +26,7 @@ from flwr_dpkmeans.sums.checks.rehearsal import is_foreign, rehearse
 from flwr_dpkmeans.sums.checks.sound import check_budget, check_plan
 from flwr_dpkmeans.sums.checks.supported import require_supported
 from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.persons.person_rows import require_weighing
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound
 from flwr_dpkmeans.sums.plan_points import PublicPoints
 from flwr_dpkmeans.sums.price import counted_delta, resolve_delta, whole_multiplier
@@ -137,6 +138,7 @@ def draft_plan(
         if _has_all_numbers(plan):
             plan = replace(plan, rounds=_planned(plan))
     check_plan(plan)
+    require_weighing(plan)
     _require_affordable(plan)
     return plan
 

@@ -25,6 +25,8 @@ from flwr_dpkmeans.sums.checks.columns import planned_schema
 from flwr_dpkmeans.sums.client import Client, Guard, Memory, Statistic
 from flwr_dpkmeans.sums.client.injected import TableFacts
 from flwr_dpkmeans.sums.paired import Awaited, Paired
+from flwr_dpkmeans.sums.persons.counted_persons import Persons
+from flwr_dpkmeans.sums.persons.person_rows import arrays_of_counted, counted_rows
 from flwr_dpkmeans.sums.plan import FIRST_NODE_ID, Plan
 from flwr_dpkmeans.sums.round import Array, Labels, State
 from flwr_dpkmeans.sums.server import Server
@@ -46,6 +48,7 @@ def run_direct(
     scale: Callable[[Plan, Array], Array] = _as_they_are,
     server_points: Array | None = None,
     labels: Sequence[Labels] | None = None,
+    persons: Sequence[Persons] | None = None,
     on_step: Callable[[Step], None] = logger.debug,
 ) -> LocalRun:
     """Run a plan over clients in this process, one table (n_i, n_features) for each.
@@ -58,6 +61,7 @@ def run_direct(
         scale=scale,
         server_points=server_points,
         labels=labels,
+        persons=persons,
         on_step=on_step,
     )
     return run.play()
@@ -83,6 +87,9 @@ class Virtual(Guard, Statistic):
         self._labels = None
         if run.labels is not None:
             self._labels = run.labels[self._index]
+        self._persons = None
+        if run.persons is not None:
+            self._persons = run.persons[self._index]
 
     def _table(self) -> tuple[Array, Array]:
         """Points, and the columns of a profile beside them."""
@@ -100,7 +107,13 @@ class Virtual(Guard, Statistic):
         settings = self._settings
         has_labels = self._labels is not None
         schema = planned_schema(settings)
-        return TableFacts(n_features, settings.feature_names, has_labels, schema)
+        return TableFacts(
+            n_features,
+            settings.feature_names,
+            has_labels,
+            schema,
+            has_persons=self._persons is not None,
+        )
 
     def compute(
         self,
@@ -113,12 +126,26 @@ class Virtual(Guard, Statistic):
         task = plan.task
         if plan.is_preliminary(index):
             discoveries = memory.discoveries
+            counted = counted_rows(plan, None, self._persons)
+            if counted is not None:
+                points = points[counted.rows]
             return task.preliminary_statistic(plan, index, points, discoveries)
         assert memory.clusters is not None
         step = task_round(plan, index)
         scaled = self._scaled(plan, points)
         state = memory.clusters.view(step.reads)
-        return step.arrays_of(scaled, state, self._labels, beside)
+        counted = counted_rows(plan, step, self._persons)
+        if counted is not None:
+            scaled = scaled[counted.rows]
+        return arrays_of_counted(
+            step,
+            counted,
+            scaled,
+            state,
+            self._labels,
+            beside,
+            settings=plan.settings,
+        )
 
     def _scaled(
         self,
@@ -155,7 +182,8 @@ class LocalRun(Server):
     The plan is final, or has its width and preliminary rounds; its ``config.masking``
     decides on masks. `scale` puts a table into the final plan's box, on the grid, where
     by default it is already, as `server_points` are, if the plan does not hold them.
-    `labels` are one array for each client; `on_step` hears of each aggregation.
+    `labels` are one array for each client, `persons` say whose its rows are where one
+    person is protected; `on_step` hears of each aggregation.
     `parts` may be any sequence: what is no list is asked for a table when its client
     is, and nothing made of it is retained.
 
@@ -171,6 +199,7 @@ class LocalRun(Server):
         scale: Callable[[Plan, Array], Array] = _as_they_are,
         server_points: Array | None = None,
         labels: Sequence[Labels] | None = None,
+        persons: Sequence[Persons] | None = None,
         on_step: Callable[[Step], None] = logger.debug,
     ) -> None:
         is_preliminary = bool(plan.preliminary)
@@ -192,6 +221,7 @@ class LocalRun(Server):
         self.parts = parts
         self.scale = scale
         self.labels = labels
+        self.persons = persons
         self._on_step = on_step
         self.scaled: dict[int, Array] = {}
         self.memories: dict[int, Memory] = {}

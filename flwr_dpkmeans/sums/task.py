@@ -135,6 +135,11 @@ class Task(Options, ABC):
             return "distributed"
         return cls.trust
 
+    @classmethod
+    def protects(cls, unit: PrivacyUnit) -> bool:
+        """Whether it supports a unit; where one row is protected, one person may be."""
+        return unit.bounded in cls.units
+
     # -- the computation ---------------------------------------------------------------
 
     @abstractmethod

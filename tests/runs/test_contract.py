@@ -144,7 +144,8 @@ def known(case: Case) -> FederatedKMeans:
 def test_the_table_speaks_of_every_algorithm() -> None:
     assert {algorithm for algorithm, _, _ in SUPPORTED} == set(clusterings())
     assert set(ANY) == set(OF_PARTIES)
-    assert {unit.value for unit in PrivacyUnit} == {"record", "client"}
+    # Persons are those of `test_persons.py`: whatever protects one row protects them.
+    assert {unit.value for unit in PrivacyUnit} == {"record", "person", "client"}
     assert len(FITS) == sum(map(len, SUPPORTED.values()))
     assert len(FITS) + len(REFUSED) == len(CASES)
 

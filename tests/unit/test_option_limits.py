@@ -36,6 +36,7 @@ WHOLE: dict[type, list[tuple[str, Any, int, int | None, int]]] = {
         ("max_silent", None, 0, None, 1),
         ("max_retries", 1, 0, 1000, 1),
         ("examples_per_client", 50, 1, 10_000_000, 50),
+        ("rows_per_person", None, 1, 65_536, 1),
         ("n_classes", 0, 0, 100_000, 3),
     ],
     Auto: [("max_clusters", 20, 1, None, 20)],

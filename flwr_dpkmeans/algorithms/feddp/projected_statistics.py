@@ -61,7 +61,7 @@ def projected_cluster_sums(
         )
         return sums_and_counts(rows, labels_of(rows, state), k, weights)
 
-    if public.settings.unit is PrivacyUnit.RECORD:
+    if public.settings.unit.by_row:
         # The centre is public, so the row's distance from it is all that one row adds.
         because = (
             "S9: one row, clipped to the data radius, lies in one cluster"

@@ -95,7 +95,7 @@ def evaluation_blocks(config: RunConfig, multiplier: float) -> tuple[Block, ...]
     """
     exact, unit = (
         config.settings.evaluation is EvaluationKind.EXACT,
-        config.settings.unit,
+        config.settings.unit.bounded,
     )
     noise = NoiseShape.NONE if exact else NoiseShape.GAUSSIAN
     blocks = []

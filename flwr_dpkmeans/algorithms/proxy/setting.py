@@ -124,7 +124,7 @@ class Setting:
             moved = Sensitivity(
                 Norm.L2,
                 bound,
-                self.public.settings.unit,
+                self.public.settings.unit.bounded,
                 because,
                 summed.nonnegative,
             )

@@ -9,10 +9,18 @@ from collections.abc import (
 )
 from dataclasses import dataclass, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from flwr_dpkmeans.data.files.dialect import UNSTATED, Dialect
 from flwr_dpkmeans.data.files.open_table import OpenTable
 from flwr_dpkmeans.data.files.raw_table import RawTable
 from flwr_dpkmeans.data.files.reader import open_table
+from flwr_dpkmeans.data.loading.person_ids import (
+    NO_PERSONS,
+    PersonColumn,
+    person_digests,
+)
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 
@@ -34,12 +42,15 @@ class Layout:
         otherwise.
     query : str
         What a database is asked for, where the table is the URL of one.
+    person : PersonColumn
+        Column that says whose row it is, which is left out.
     """
 
     columns: tuple[str, ...] = ()
     label_column: str = ""
     dialect: Dialect = UNSTATED
     query: str = ""
+    person: PersonColumn = NO_PERSONS
 
     @classmethod
     def of(
@@ -86,7 +97,12 @@ class Layout:
             self.dialect,
             query=self.query,
             names=names,
-            names_in_header={*self.columns, self.label_column, *more_names},
+            names_in_header={
+                *self.columns,
+                self.label_column,
+                self.person.name,
+                *more_names,
+            },
         )
 
 
@@ -108,6 +124,21 @@ def _names_in(columns: str) -> list[str]:
 
 UNSTATED_LAYOUT = Layout()
 """Of a table about whose columns nothing is stated."""
+
+
+def digests_of(raw: RawTable, person: PersonColumn) -> NDArray[np.float64] | None:
+    """Hash the cells of a table's person column, (n_rows, 2); None without one.
+
+    An array that is no column has no cells that could be read: each row is a person's
+    of its own.
+    """
+    column = raw.column_of("person_column", person.name)
+    if column is None:
+        return None
+    cells = column.text()
+    if len(cells) != raw.n_rows:
+        cells = [None] * raw.n_rows
+    return person_digests(cells, person.key)
 
 
 def renamed(raw: RawTable, names: Sequence[str]) -> RawTable:

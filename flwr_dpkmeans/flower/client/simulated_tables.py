@@ -10,12 +10,14 @@ import numpy as np
 from flwr.app import Context
 
 from flwr_dpkmeans.algorithms.one_place.not_federated import algorithm_entry
+from flwr_dpkmeans.data import schema_source
 from flwr_dpkmeans.data.bundled import BUNDLED
 from flwr_dpkmeans.data.files.dialect import Dialect
 from flwr_dpkmeans.data.files.reader import open_table
 from flwr_dpkmeans.data.files.whole_tables import whole_frame
 from flwr_dpkmeans.data.loading.class_labels import as_classes
 from flwr_dpkmeans.data.loading.layout import Layout
+from flwr_dpkmeans.data.loading.person_ids import SIMULATED_KEY, PersonColumn
 from flwr_dpkmeans.data.loading.source import load_source_once
 from flwr_dpkmeans.data.loading.table import Table
 from flwr_dpkmeans.data.schema_source import schema_of
@@ -31,6 +33,7 @@ from flwr_dpkmeans.flower.client import ray_nodes
 from flwr_dpkmeans.flower.client.result_folders import result_folder
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient, held_by
 from flwr_dpkmeans.options import AUTO, DEFAULT_ALGORITHM
+from flwr_dpkmeans.privacy.noise import NoiseKind
 from flwr_dpkmeans.sums.task import Task
 
 RunValues = Mapping[str, Any]
@@ -62,8 +65,24 @@ def simulated_client(context: Context) -> KMeansClient:
         output_dir=result_folder(context),
         image_shape=None if described is None else described.image_shape,
         table=whole,
-        **held_by(table),
+        **held_by(table, _salt_of(context)),
     )
+
+
+def _salt_of(context: Context) -> int:
+    """What chooses among a person's rows: with seeded noise a seed repeats it."""
+    run = context.run_config
+    seed = run.get("random-state")
+    if run.get("noise") == NoiseKind.SEEDED.value and isinstance(seed, int):
+        return seed
+    return context.run_id
+
+
+def person_column_of(run: RunValues) -> PersonColumn:
+    """The column that says whose row it is: the run's, or else its schema's."""
+    stated = str(run.get("person-column", ""))
+    name = schema_source.person_column_of(stated, schema_of(run.get("bounds")))
+    return PersonColumn(name, SIMULATED_KEY)
 
 
 def _dialect_of(run: RunValues) -> Dialect:
@@ -126,6 +145,7 @@ def simulated_part(
         columns=columns,
         dialect=dialect,
         schema=schema,
+        person=person_column_of(run),
     )
     # Whoever simulates holds all rows: text for classes would be paid for, and tell
     # nothing.

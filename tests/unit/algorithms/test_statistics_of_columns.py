@@ -392,7 +392,7 @@ def test_a_value_at_an_edge_is_counted_in_the_bin_that_it_begins(
         (
             "moments",
             {"unit": "client"},
-            "unit is 'client', but 'moments' protects 'record' only",
+            "unit is 'client', but 'moments' protects 'record', 'person' only",
         ),
     ],
 )
