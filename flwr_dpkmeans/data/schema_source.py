@@ -21,10 +21,3 @@ def schema_of(value: object) -> Schema | None:
         read_ranges(value)  # has a sentence
         return None
     return Schema.load(value) if is_schema else None
-
-
-def person_column_of(stated: str, schema: Schema | None) -> str:
-    """The column that says whose row it is: as stated, or else the schema's."""
-    if stated or schema is None:
-        return stated
-    return schema.person_column

@@ -32,8 +32,11 @@ from flwr_dpkmeans.data.files.raw_table import RawTable
 from flwr_dpkmeans.data.files.reader import open_table
 from flwr_dpkmeans.data.files.split_column import values_of
 from flwr_dpkmeans.data.frame_names import require_names
-from flwr_dpkmeans.data.loading.layout import digests_of
-from flwr_dpkmeans.data.loading.person_ids import NO_PERSONS, PersonColumn
+from flwr_dpkmeans.data.loading.person_column import (
+    NO_PERSONS,
+    PersonColumn,
+    digests_of,
+)
 from flwr_dpkmeans.data.loading.table import Table
 from flwr_dpkmeans.data.said_once import say_once
 from flwr_dpkmeans.data.store import Store

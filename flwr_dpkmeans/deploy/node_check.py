@@ -20,11 +20,10 @@ from cryptography import x509
 from flwr_dpkmeans.data.files.sources import is_clustered
 from flwr_dpkmeans.data.loading.declared_tables import load_stated
 from flwr_dpkmeans.data.loading.layout import Layout
-from flwr_dpkmeans.data.loading.person_ids import PersonColumn
+from flwr_dpkmeans.data.loading.person_column import PersonColumn, person_column_of
 from flwr_dpkmeans.data.loading.schema_tables import look_by_schema
 from flwr_dpkmeans.data.loading.table import Table
 from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Schema
-from flwr_dpkmeans.data.schema_source import person_column_of
 from flwr_dpkmeans.deploy.finding import Finding, NoteError
 from flwr_dpkmeans.deploy.findings import (
     app_hash,

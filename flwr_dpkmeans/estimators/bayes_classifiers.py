@@ -30,9 +30,9 @@ from flwr_dpkmeans.data.schema_source import schema_of
 from flwr_dpkmeans.errors import ConfigurationError, DataError, InputWarning, warn
 from flwr_dpkmeans.estimators.federate import federate_tables
 from flwr_dpkmeans.estimators.fitted import CURATED, ordered
+from flwr_dpkmeans.estimators.fitted_persons import stated_persons, taken_apart
 from flwr_dpkmeans.estimators.inputs import Answer, PartyLabels, PartyTables
 from flwr_dpkmeans.estimators.party_tables import Tables
-from flwr_dpkmeans.estimators.person_ids import stated_persons, taken_apart
 from flwr_dpkmeans.estimators.refusals import (
     require_declared,
     require_no_others,

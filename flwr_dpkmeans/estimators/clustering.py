@@ -33,9 +33,9 @@ from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Encoded
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.estimators.fitted import lacks_names, ordered
+from flwr_dpkmeans.estimators.fitted_persons import unit_of
 from flwr_dpkmeans.estimators.inputs import Answer, Answers, PartyLabels, PartyTables
 from flwr_dpkmeans.estimators.party_tables import Tables
-from flwr_dpkmeans.estimators.person_ids import unit_of
 from flwr_dpkmeans.estimators.progress_bar import progress_bar
 from flwr_dpkmeans.estimators.refusals import require_rows
 from flwr_dpkmeans.estimators.run_engines import (

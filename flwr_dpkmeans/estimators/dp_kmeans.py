@@ -14,9 +14,9 @@ from flwr_dpkmeans.data.schema_source import schema_of
 from flwr_dpkmeans.errors import InputWarning, warn
 from flwr_dpkmeans.estimators.clustering import PrivateClustering
 from flwr_dpkmeans.estimators.fitted import CURATED
+from flwr_dpkmeans.estimators.fitted_persons import stated_persons, taken_apart
 from flwr_dpkmeans.estimators.inputs import Answer
 from flwr_dpkmeans.estimators.party_tables import Tables
-from flwr_dpkmeans.estimators.person_ids import stated_persons, taken_apart
 from flwr_dpkmeans.estimators.refusals import require_declared, require_no_others
 from flwr_dpkmeans.options import FlatOptions
 from flwr_dpkmeans.sums.config import RunConfig

@@ -19,9 +19,9 @@ from flwr_dpkmeans.errors import (
     InputWarning,
     warn,
 )
+from flwr_dpkmeans.estimators.fitted_persons import stated_persons, taken_apart, unit_of
 from flwr_dpkmeans.estimators.inputs import PartyLabels
 from flwr_dpkmeans.estimators.party_tables import Tables
-from flwr_dpkmeans.estimators.person_ids import stated_persons, taken_apart, unit_of
 from flwr_dpkmeans.estimators.run_engines import ENGINES, played
 from flwr_dpkmeans.options import PrivateBounds
 from flwr_dpkmeans.privacy.release import PrivacyUnit

@@ -20,9 +20,9 @@ from flwr_dpkmeans.algorithms.server.box_widths import squared_unit
 from flwr_dpkmeans.data.schema_source import schema_of
 from flwr_dpkmeans.errors import ConfigurationError, InputWarning, warn
 from flwr_dpkmeans.estimators.clustering import PrivateClustering
+from flwr_dpkmeans.estimators.fitted_persons import stated_persons, taken_apart
 from flwr_dpkmeans.estimators.inputs import Answer, Answers, PartyLabels, PartyTables
 from flwr_dpkmeans.estimators.party_tables import Tables
-from flwr_dpkmeans.estimators.person_ids import stated_persons, taken_apart
 from flwr_dpkmeans.estimators.refusals import require_no_others
 from flwr_dpkmeans.estimators.run_engines import played
 from flwr_dpkmeans.estimators.table_lists import n_rows_of

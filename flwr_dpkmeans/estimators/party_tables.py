@@ -31,17 +31,17 @@ from flwr_dpkmeans.data.validated import (
     validate_points,
 )
 from flwr_dpkmeans.errors import ConfigurationError, DataError, require_whole
+from flwr_dpkmeans.estimators.fitted_persons import (
+    PersonIds,
+    count_persons,
+    key_of_run,
+)
 from flwr_dpkmeans.estimators.inputs import PartyTables
 from flwr_dpkmeans.estimators.made_tables import MadeTables
 from flwr_dpkmeans.estimators.party_checks import (
     check_of_party,
     listed_tables,
     require_one_labelling,
-)
-from flwr_dpkmeans.estimators.person_ids import (
-    PersonIds,
-    count_persons,
-    key_of_run,
 )
 from flwr_dpkmeans.estimators.schema_cautions import schema_cautions
 from flwr_dpkmeans.kernels.blocks import row_blocks

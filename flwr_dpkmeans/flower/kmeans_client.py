@@ -14,12 +14,6 @@ from flwr.client import NumPyClient
 from numpy.typing import ArrayLike
 
 from flwr_dpkmeans.data.frame_names import frame_columns, require_names
-from flwr_dpkmeans.data.loading.person_ids import (
-    id_texts,
-    person_digests,
-    person_key,
-    require_one_each,
-)
 from flwr_dpkmeans.data.loading.table import Table
 from flwr_dpkmeans.data.rows import Rows
 from flwr_dpkmeans.data.schema import Schema
@@ -35,8 +29,6 @@ from flwr_dpkmeans.sums.checks.columns import (
     schema_agreement,
 )
 from flwr_dpkmeans.sums.outcome import Discoveries
-from flwr_dpkmeans.sums.persons.counted_persons import Counted, Persons
-from flwr_dpkmeans.sums.persons.person_rows import arrays_of_counted, counted_rows
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, EvaluationKind
@@ -48,6 +40,7 @@ if TYPE_CHECKING:
 
     from flwr_dpkmeans.algorithms.measure.evaluation_result import EvaluationResult
     from flwr_dpkmeans.results.model import Model
+    from flwr_dpkmeans.sums.persons.counted_persons import Persons
 
 logger = placed_logger("flwr_dpkmeans.client")
 
@@ -177,9 +170,11 @@ class KMeansClient(NumPyClient):
             self.labels = labels
         else:
             self.labels = validate_labels(labels, len(self.points))
-        self.persons = None
+        self.persons: Persons | None = None
         if persons is not None:
-            self.persons = _persons_of(persons, len(self.points))
+            from flwr_dpkmeans.flower.client.node_persons import persons_of
+
+            self.persons = persons_of(persons, len(self.points))
         self.output_dir = None if output_dir is None else Path(output_dir)
         if image_shape is not None and (
             len(image_shape) != 2 or math.prod(image_shape) != n_points
@@ -192,7 +187,7 @@ class KMeansClient(NumPyClient):
         if feature_names is None:
             feature_names = schema.feature_names if schema else frame_columns(X)
         self.feature_names = require_names(feature_names, self.points.shape[1])
-        self._scaled: tuple[Plan, int, Array] | None = None
+        self._scaled: tuple[Plan, Array] | None = None
 
     def fit(
         self,
@@ -222,33 +217,15 @@ class KMeansClient(NumPyClient):
         plan = plan_of(config)
         index = int(config["round"])
         if plan.is_preliminary(index):
-            points = self._ordered(plan)
-            counted = counted_rows(plan, None, self.persons)
-            if counted is not None:
-                points = points[counted.rows]
-            statistic = plan.task.preliminary_statistic(
-                plan,
-                index,
-                points,
-                _discoveries(parameters),
-            )
-            return statistic, 0, {}
+            discoveries = _discoveries(parameters)
+            return self._preliminary(plan, index, discoveries), 0, {}
         step = task_round(plan, index)
         if config.get("unrounded") and step.unrounded:
             # Of a block of rows on a cluster: the node rounds once, for all of them.
             step = replace(step, statistic=step.unrounded[0])
         state = _state(parameters, config)
         started = time.monotonic()
-        counted = counted_rows(plan, step, self.persons)
-        arrays = arrays_of_counted(
-            step,
-            counted,
-            self._grid_points(plan, counted),
-            state,
-            self._classes(plan, step),
-            self.beside,
-            settings=plan.settings,
-        )
+        arrays = self._arrays(plan, step, state)
         if isinstance(self.points, Rows):
             n_rows = len(self.points)
             logger.info(
@@ -258,6 +235,33 @@ class KMeansClient(NumPyClient):
                 a_second(n_rows, started),
             )
         return arrays, 0, {}
+
+    def _preliminary(
+        self,
+        plan: Plan,
+        index: int,
+        discoveries: Discoveries,
+    ) -> list[Array]:
+        """Return the arrays of a round before the task's own."""
+        points = self._ordered(plan)
+        if plan.settings.unit is PrivacyUnit.PERSON:
+            from flwr_dpkmeans.sums.persons.person_rows import preliminary_of_persons
+
+            persons = self.persons
+            return preliminary_of_persons(plan, index, persons, points, discoveries)
+        return plan.task.preliminary_statistic(plan, index, points, discoveries)
+
+    def _arrays(self, plan: Plan, step: PrivateSum, state: State) -> list[Array]:
+        """Return a round's arrays."""
+        points = self._grid_points(plan)
+        labels = self._classes(plan, step)
+        if plan.settings.unit is PrivacyUnit.PERSON:
+            from flwr_dpkmeans.sums.persons.person_rows import arrays_of_persons
+
+            return arrays_of_persons(
+                plan, step, self.persons, points, state, labels, self.beside
+            )
+        return list(step.arrays_of(points, state, labels, self.beside))
 
     def _require_writable(self) -> None:
         """Refuse a folder for results that is none, before anything is paid for."""
@@ -464,25 +468,19 @@ class KMeansClient(NumPyClient):
         ordered: Array = self.points if places is None else self.points[:, places]
         return ordered
 
-    def _grid_points(self, plan: Plan, counted: Counted | None) -> Array:
-        """The points in [-1, 1]^d on the grid, of the rows that count.
+    def _grid_points(self, plan: Plan) -> Array:
+        """The points in [-1, 1]^d on the grid.
 
         Computed once for a plan where this object outlives a message, as in a process
         that has all clients.
         """
         from flwr_dpkmeans.algorithms.server.box_units import in_box, plan_bounds
 
-        n_rows = len(self.points) if counted is None else len(counted.rows)
-        if self._scaled is None or self._scaled[:2] != (plan, n_rows):
+        if self._scaled is None or self._scaled[0] != plan:
             bounds = plan_bounds(plan, self.points.shape[1])
-            points = self._ordered(plan)
-            if counted is not None:
-                points = points[counted.rows]
-            scaled = in_box(bounds, points, plan.fraction_bits)
-            # Rows that count are some first ones of each person, so that their number
-            # says which they are.
-            self._scaled = (plan, n_rows, scaled)
-        return self._scaled[2]
+            scaled = in_box(bounds, self._ordered(plan), plan.fraction_bits)
+            self._scaled = (plan, scaled)
+        return self._scaled[1]
 
 
 class ClientTable(TypedDict):
@@ -500,7 +498,11 @@ def held_by(table: Table, salt: int = 0) -> ClientTable:
 
     `salt` chooses among a person's rows.
     """
-    persons = None if table.persons is None else Persons(table.persons, salt)
+    persons = None
+    if table.persons is not None:
+        from flwr_dpkmeans.sums.persons.counted_persons import Persons
+
+        persons = Persons(table.persons, salt)
     labels = table.labels
     read_labels = None if labels is None else lambda: labels
     return {
@@ -510,14 +512,6 @@ def held_by(table: Table, salt: int = 0) -> ClientTable:
         "labels": read_labels,
         "persons": persons,
     }
-
-
-def _persons_of(persons: ArrayLike | Persons, n_rows: int) -> Persons:
-    """Whose rows these are, with a key of this process where ids were given."""
-    if not isinstance(persons, Persons):
-        persons = Persons(person_digests(id_texts(persons), person_key()))
-    require_one_each(len(persons), n_rows)
-    return persons
 
 
 def a_second(n_rows: float, started: float) -> float:

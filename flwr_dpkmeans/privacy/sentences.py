@@ -30,4 +30,5 @@ def report_sentence(name: str, /, **values: object) -> str:
     'The number of rows, 300, is public knowledge.'
     """
     template = _sentences()[name]
-    return template.format(**{"things": "rows", **values})
+    values.setdefault("things", "rows")
+    return template.format(**values)

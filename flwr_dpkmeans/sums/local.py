@@ -14,6 +14,7 @@ from typing import Self
 
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.log import placed_logger
+from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.secagg.party import changed
@@ -26,7 +27,10 @@ from flwr_dpkmeans.sums.client import Client, Guard, Memory, Statistic
 from flwr_dpkmeans.sums.client.injected import TableFacts
 from flwr_dpkmeans.sums.paired import Awaited, Paired
 from flwr_dpkmeans.sums.persons.counted_persons import Persons
-from flwr_dpkmeans.sums.persons.person_rows import arrays_of_counted, counted_rows
+from flwr_dpkmeans.sums.persons.person_rows import (
+    arrays_of_persons,
+    preliminary_of_persons,
+)
 from flwr_dpkmeans.sums.plan import FIRST_NODE_ID, Plan
 from flwr_dpkmeans.sums.round import Array, Labels, State
 from flwr_dpkmeans.sums.server import Server
@@ -124,27 +128,27 @@ class Virtual(Guard, Statistic):
         plan = memory.plan
         points, beside = self._table()
         task = plan.task
+        is_of_persons = plan.settings.unit is PrivacyUnit.PERSON
         if plan.is_preliminary(index):
             discoveries = memory.discoveries
-            counted = counted_rows(plan, None, self._persons)
-            if counted is not None:
-                points = points[counted.rows]
+            if is_of_persons:
+                return preliminary_of_persons(
+                    plan, index, self._persons, points, discoveries
+                )
             return task.preliminary_statistic(plan, index, points, discoveries)
         assert memory.clusters is not None
         step = task_round(plan, index)
         scaled = self._scaled(plan, points)
         state = memory.clusters.view(step.reads)
-        counted = counted_rows(plan, step, self._persons)
-        if counted is not None:
-            scaled = scaled[counted.rows]
-        return arrays_of_counted(
-            step,
-            counted,
+        if is_of_persons:
+            return arrays_of_persons(
+                plan, step, self._persons, scaled, state, self._labels, beside
+            )
+        return step.arrays_of(
             scaled,
             state,
             self._labels,
             beside,
-            settings=plan.settings,
         )
 
     def _scaled(

@@ -29,9 +29,9 @@ from flwr_dpkmeans import (
 )
 from flwr_dpkmeans.data.loading.declared_tables import load_declared
 from flwr_dpkmeans.data.loading.layout import Layout
+from flwr_dpkmeans.data.loading.person_column import PersonColumn
 from flwr_dpkmeans.data.loading.person_ids import (
     SIMULATED_KEY,
-    PersonColumn,
     id_texts,
     person_digests,
 )
@@ -44,7 +44,7 @@ from flwr_dpkmeans.errors import (
     PlanError,
     RefusalError,
 )
-from flwr_dpkmeans.flower.client.node_table import person_key
+from flwr_dpkmeans.flower.client.node_persons import key_of_node
 from flwr_dpkmeans.flower.client.simulated_tables import simulated_part
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient, held_by
 from flwr_dpkmeans.flower.run_config import checked_strategy
@@ -56,7 +56,7 @@ from flwr_dpkmeans.sums.build import build_algorithm, initial_state
 from flwr_dpkmeans.sums.checks.neighbours import share_of_bound
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.persons.counted_persons import Persons
-from flwr_dpkmeans.sums.persons.person_rows import arrays_of_counted, counted_rows
+from flwr_dpkmeans.sums.persons.person_rows import arrays_of_persons
 from flwr_dpkmeans.sums.plan import FIRST_NODE_ID, Plan
 from flwr_dpkmeans.sums.round import Array, PrivateSum, State
 
@@ -243,18 +243,8 @@ def arrays(
 ) -> list[Array]:
     """Of one party; labels follow from the rows."""
     persons = persons_of(ids, b"key")
-    counted = counted_rows(plan, step, persons)
-    assert counted is not None
     labels = (points[:, 0] > 0.0).astype(np.int64)
-    return arrays_of_counted(
-        step,
-        counted,
-        points[counted.rows],
-        state,
-        labels,
-        None,
-        settings=plan.settings,
-    )
+    return arrays_of_persons(plan, step, persons, points, state, labels, None)
 
 
 def table_of_persons(seed: int) -> tuple[Points, list[str]]:
@@ -390,9 +380,9 @@ def test_a_round_that_weighs_rows_looks_at_all_of_them() -> None:
     points, ids = table_of_persons(3)
     (total,) = arrays(plan, weighing, points, ids, initial_state(plan))
     assert total.item() == len(set(ids))
-    assert counted_rows(plan, weighing, persons_of(ids, b"k")).rows.size == len(ids)
     unweighed = replace(step, weighted=None)
-    assert counted_rows(plan, unweighed, persons_of(ids)).rows.size == len(set(ids))
+    n_counted, *_ = arrays(plan, unweighed, points, ids, initial_state(plan))
+    assert n_counted.item() == len(set(ids))
     with pytest.raises(PlanError, match="cannot weigh rows"):
         unweighed.arrays_of(points, initial_state(plan), weights=np.ones(len(points)))
 
@@ -535,8 +525,8 @@ def test_a_simulation_names_its_person_column(tmp_path: Path) -> None:
 
 def test_a_node_keeps_its_key_for_a_run_and_no_longer() -> None:
     context = Context(7, 3, {}, RecordDict(), {})
-    key = person_key(context)
+    key = key_of_node(context)
     assert len(key) == 32
-    assert person_key(context) == key
+    assert key_of_node(context) == key
     later = Context(8, 3, {}, context.state, {})
-    assert person_key(later) != key
+    assert key_of_node(later) != key

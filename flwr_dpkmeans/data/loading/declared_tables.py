@@ -13,7 +13,8 @@ from flwr_dpkmeans.data.files.open_table import ColumnUse, say_doubts
 from flwr_dpkmeans.data.files.raw_column import RawColumn
 from flwr_dpkmeans.data.files.raw_table import RawTable, source_name
 from flwr_dpkmeans.data.frame_names import require_names
-from flwr_dpkmeans.data.loading.layout import Layout, digests_of, renamed
+from flwr_dpkmeans.data.loading.layout import Layout, renamed
+from flwr_dpkmeans.data.loading.person_column import digests_of
 from flwr_dpkmeans.data.loading.schema_tables import IN_MEMORY, load_by_schema
 from flwr_dpkmeans.data.loading.table import Table
 from flwr_dpkmeans.data.said_once import say_once

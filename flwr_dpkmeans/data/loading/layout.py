@@ -9,18 +9,11 @@ from collections.abc import (
 )
 from dataclasses import dataclass, replace
 
-import numpy as np
-from numpy.typing import NDArray
-
 from flwr_dpkmeans.data.files.dialect import UNSTATED, Dialect
 from flwr_dpkmeans.data.files.open_table import OpenTable
 from flwr_dpkmeans.data.files.raw_table import RawTable
 from flwr_dpkmeans.data.files.reader import open_table
-from flwr_dpkmeans.data.loading.person_ids import (
-    NO_PERSONS,
-    PersonColumn,
-    person_digests,
-)
+from flwr_dpkmeans.data.loading.person_column import NO_PERSONS, PersonColumn
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 
@@ -124,21 +117,6 @@ def _names_in(columns: str) -> list[str]:
 
 UNSTATED_LAYOUT = Layout()
 """Of a table about whose columns nothing is stated."""
-
-
-def digests_of(raw: RawTable, person: PersonColumn) -> NDArray[np.float64] | None:
-    """Hash the cells of a table's person column, (n_rows, 2); None without one.
-
-    An array that is no column has no cells that could be read: each row is a person's
-    of its own.
-    """
-    column = raw.column_of("person_column", person.name)
-    if column is None:
-        return None
-    cells = column.text()
-    if len(cells) != raw.n_rows:
-        cells = [None] * raw.n_rows
-    return person_digests(cells, person.key)
 
 
 def renamed(raw: RawTable, names: Sequence[str]) -> RawTable:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,27 +16,14 @@ from numpy.typing import ArrayLike, NDArray
 from flwr_dpkmeans.data.files.cells import text_of
 from flwr_dpkmeans.errors import DataError
 
-N_COLUMNS = 2
-"""Numbers of a digest: two of 48 bits, which a file of floats holds as they are."""
 SIMULATED_KEY = b"simulated"
 """Where one program holds all parties' rows anyway, and a seed repeats its runs."""
 
 _DIGEST_BYTES = 12
 _HALF = _DIGEST_BYTES // 2
 _KEY_BYTES = 32
-_MISSING = (-1.0, 0.0)
-
-
-@dataclass(frozen=True)
-class PersonColumn:
-    """The column that says whose row it is, and the key that hashes its cells."""
-
-    name: str = ""
-    """By name or, without names, by index; empty: none."""
-    key: bytes = field(default=b"", repr=False)
-
-
-NO_PERSONS = PersonColumn()
+_Digest = tuple[float, float]
+_MISSING: _Digest = (-1.0, 0.0)
 
 
 def person_key() -> bytes:
@@ -50,22 +36,30 @@ def person_digests(cells: Iterable[str | None], key: bytes) -> NDArray[np.float6
 
     Returns (n_rows, 2) whole numbers of 48 bits, or -1 and 0 where a cell is missing.
     """
-    by_text: dict[str | None, tuple[float, float]] = {None: _MISSING}
-    digests: list[tuple[float, float]] = []
+    by_text: dict[str | None, _Digest] = {None: _MISSING}
+    digests: list[_Digest] = []
     for cell in cells:
         if cell not in by_text:
             by_text[cell] = _hashed(str(cell), key)
         digests.append(by_text[cell])
-    return np.array(digests, dtype=np.float64).reshape(-1, N_COLUMNS)
+    numbers = np.array(digests, dtype=np.float64)
+    return numbers.reshape(-1, len(_MISSING))
 
 
-def _hashed(cell: str, key: bytes) -> tuple[float, float]:
+def _hashed(cell: str, key: bytes) -> _Digest:
     """Two numbers of 48 bits, which floats hold exactly."""
     text = cell.encode("utf-8", "surrogatepass")
-    digest = hashlib.blake2b(text, key=key, digest_size=_DIGEST_BYTES).digest()
-    first = int.from_bytes(digest[:_HALF], "big")
-    second = int.from_bytes(digest[_HALF:], "big")
-    return float(first), float(second)
+    hashed = hashlib.blake2b(
+        text,
+        key=key,
+        digest_size=_DIGEST_BYTES,
+    )
+    digest = hashed.digest()
+    return _number(digest[:_HALF]), _number(digest[_HALF:])
+
+
+def _number(digits: bytes) -> float:
+    return float(int.from_bytes(digits, "big"))
 
 
 def id_texts(ids: ArrayLike) -> list[str | None]:

@@ -14,9 +14,9 @@ from flwr_dpkmeans.data.files.split_column import values_of
 from flwr_dpkmeans.data.loading.layout import (
     UNSTATED_LAYOUT,
     Layout,
-    digests_of,
     renamed,
 )
+from flwr_dpkmeans.data.loading.person_column import digests_of
 from flwr_dpkmeans.data.loading.table import Table
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.data.store import Store

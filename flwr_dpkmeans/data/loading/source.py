@@ -13,7 +13,7 @@ from flwr_dpkmeans.data.bundled import BUNDLED, MOST_TABLES, load_bundled
 from flwr_dpkmeans.data.files.dialect import UNSTATED, Dialect
 from flwr_dpkmeans.data.files.reader import SHOWN_SUFFIXES
 from flwr_dpkmeans.data.loading.layout import Layout
-from flwr_dpkmeans.data.loading.person_ids import NO_PERSONS, PersonColumn
+from flwr_dpkmeans.data.loading.person_column import NO_PERSONS, PersonColumn
 from flwr_dpkmeans.data.loading.schema_tables import load_by_schema
 from flwr_dpkmeans.data.loading.table import Table
 from flwr_dpkmeans.data.schema import Schema

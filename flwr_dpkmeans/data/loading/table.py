@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.files.raw_table import source_name
-from flwr_dpkmeans.data.loading.person_ids import N_COLUMNS
+from flwr_dpkmeans.data.loading.person_column import N_COLUMNS
 from flwr_dpkmeans.data.schema import Encoded, Schema
 from flwr_dpkmeans.data.store import Store
 

@@ -7,17 +7,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from flwr.app import ConfigRecord, Context
+from flwr.app import Context
 
 from flwr_dpkmeans.data.files.dialect import Dialect
 from flwr_dpkmeans.data.files.sources import is_clustered
 from flwr_dpkmeans.data.files.whole_tables import whole_frame
-from flwr_dpkmeans.data.loading import person_ids
 from flwr_dpkmeans.data.loading.declared_tables import load_stated
 from flwr_dpkmeans.data.loading.layout import Layout
+from flwr_dpkmeans.data.loading.person_column import PersonColumn, person_column_of
 from flwr_dpkmeans.data.schema import Schema
-from flwr_dpkmeans.data.schema_source import person_column_of
-from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.client.cached_rows import cache_of, say_if_changed
 from flwr_dpkmeans.flower.client.result_folders import result_folder
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient, held_by
@@ -58,20 +56,16 @@ def _client_of_path(context: Context, source: str) -> KMeansClient:
     stated = str(node.get("person-column", ""))
     name = person_column_of(stated, schema)
     if name and not is_clustered(source):
-        layout = replace(
-            layout, person=person_ids.PersonColumn(name, person_key(context))
-        )
+        from flwr_dpkmeans.flower.client.node_persons import key_of_node
+
+        person = PersonColumn(name, key_of_node(context))
+        layout = replace(layout, person=person)
     store = cache_of(context, layout)
     say_if_changed(context, store)
     if is_clustered(source):
-        if stated:
-            raise ConfigurationError(
-                f"person-column is {stated!r} for rows on a cluster, whose blocks do"
-                " not know of each other's persons: leave it out, or give the rows as"
-                " one file."
-            )
-        from flwr_dpkmeans.flower.row_cluster import ClusterClient
+        from flwr_dpkmeans.flower.row_cluster import ClusterClient, require_no_persons
 
+        require_no_persons(stated)
         load = partial(
             load_stated,
             layout=layout,
@@ -119,24 +113,6 @@ def layout_of(node: Mapping[str, object]) -> Layout:
     label = node.get("label-column", "")
     query = node.get("query", "")
     return Layout.of(columns, label, dialect, query)
-
-
-PERSON_KEY = "dpkmeans-persons"
-
-
-def person_key(context: Context) -> bytes:
-    """Return this node's key of a run, with which it hashes its persons' ids.
-
-    Drawn at the first message, and kept in the node's own part of Flower's context.
-    """
-    stored = context.state.config_records.get(PERSON_KEY)
-    if stored is not None and stored.get("run") == context.run_id:
-        key = stored.get("key")
-        if isinstance(key, bytes):
-            return key
-    drawn = person_ids.person_key()
-    context.state[PERSON_KEY] = ConfigRecord({"run": context.run_id, "key": drawn})
-    return drawn
 
 
 ALL_COLUMNS = "*"

@@ -10,14 +10,14 @@ import numpy as np
 from flwr.app import Context
 
 from flwr_dpkmeans.algorithms.one_place.not_federated import algorithm_entry
-from flwr_dpkmeans.data import schema_source
 from flwr_dpkmeans.data.bundled import BUNDLED
 from flwr_dpkmeans.data.files.dialect import Dialect
 from flwr_dpkmeans.data.files.reader import open_table
 from flwr_dpkmeans.data.files.whole_tables import whole_frame
 from flwr_dpkmeans.data.loading.class_labels import as_classes
 from flwr_dpkmeans.data.loading.layout import Layout
-from flwr_dpkmeans.data.loading.person_ids import SIMULATED_KEY, PersonColumn
+from flwr_dpkmeans.data.loading.person_column import PersonColumn, person_column_of
+from flwr_dpkmeans.data.loading.person_ids import SIMULATED_KEY
 from flwr_dpkmeans.data.loading.source import load_source_once
 from flwr_dpkmeans.data.loading.table import Table
 from flwr_dpkmeans.data.schema_source import schema_of
@@ -78,10 +78,10 @@ def _salt_of(context: Context) -> int:
     return context.run_id
 
 
-def person_column_of(run: RunValues) -> PersonColumn:
+def _person_column(run: RunValues) -> PersonColumn:
     """The column that says whose row it is: the run's, or else its schema's."""
     stated = str(run.get("person-column", ""))
-    name = schema_source.person_column_of(stated, schema_of(run.get("bounds")))
+    name = person_column_of(stated, schema_of(run.get("bounds")))
     return PersonColumn(name, SIMULATED_KEY)
 
 
@@ -145,7 +145,7 @@ def simulated_part(
         columns=columns,
         dialect=dialect,
         schema=schema,
-        person=person_column_of(run),
+        person=_person_column(run),
     )
     # Whoever simulates holds all rows: text for classes would be paid for, and tell
     # nothing.

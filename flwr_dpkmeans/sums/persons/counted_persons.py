@@ -28,6 +28,17 @@ class Counted(NamedTuple):
     """(n_counted,): multiples of 2^-16, which add up to 1 for each person."""
 
 
+class _Groups(NamedTuple):
+    """Rows by their persons, who are numbered."""
+
+    persons: Index
+    """(n_rows,)"""
+    ranks: Index
+    """(n_rows,): the number of a row among its person's, in the order of a draw."""
+    sizes: Index
+    """(n_persons,): how many rows each has."""
+
+
 @dataclass(frozen=True, eq=False)
 class Persons:
     """Which rows of one party's table are one person's.
@@ -62,71 +73,89 @@ class Persons:
     @property
     def n_persons(self) -> int:
         """How many there are: as private as the rows."""
-        return len(self._sizes)
+        return len(self._groups.sizes)
 
     def counted(self, most: int) -> Counted:
         """At most so many rows of each person, who weighs 1 in all."""
-        rows = np.flatnonzero(self._ranks < most)
-        n_taken = np.minimum(self._sizes, min(most, _STEPS))[self._codes[rows]]
-        ranks = self._ranks[rows]
+        groups = self._groups
+        rows = np.flatnonzero(groups.ranks < most)
+        ranks = groups.ranks[rows]
+        of_rows = groups.persons[rows]
+        limit = min(most, _STEPS)
+        n_of_each = np.minimum(groups.sizes, limit)
+        n_taken = n_of_each[of_rows]
         # A share is rounded down to a step; the steps that are left go to a person's
         # first rows.
-        steps = _STEPS // n_taken + (ranks < _STEPS % n_taken)
+        has_one_more = ranks < _STEPS % n_taken
+        steps = _STEPS // n_taken + has_one_more
         is_counted = steps > 0
-        return Counted(rows[is_counted], steps[is_counted] / _STEPS)
+        weights = steps[is_counted] / _STEPS
+        return Counted(rows[is_counted], weights)
 
     @cached_property
-    def _grouped(self) -> tuple[Index, Index, Index]:
-        """Persons of the rows, places of the rows among a person's, persons' rows."""
+    def _groups(self) -> _Groups:
+        """Rows by their persons."""
         digests = np.asarray(self.digests)
-        n_rows = len(digests)
+        first_numbers, second_numbers = digests.T
         # Stable, so that a person's rows keep their order.
-        order = np.lexsort((digests[:, 1], digests[:, 0]))
+        order = np.lexsort((second_numbers, first_numbers))
         ordered = digests[order]
-        is_first = np.ones(n_rows, dtype=bool)
-        is_other = (ordered[1:] != ordered[:-1]).any(axis=1)
-        is_first[1:] = is_other | (ordered[1:, 0] == _MISSING)
+        is_first = _first_of_persons(ordered)
         persons = np.cumsum(is_first) - 1
         starts = np.flatnonzero(is_first)
-        places = np.arange(n_rows) - starts[persons]
-        draws = _drawn(ordered[:, 0], places, self.salt)
+        numbers = np.arange(len(digests)) - starts[persons]
+        draws = _drawn(
+            ordered[:, 0],
+            numbers,
+            self.salt,
+        )
         by_draw = np.lexsort((draws, persons))
-        ranks = np.empty(n_rows, dtype=np.int64)
-        ranks[order[by_draw]] = places
-        codes = np.empty(n_rows, dtype=np.int64)
-        codes[order] = persons
-        sizes = np.bincount(persons)
-        return codes, ranks, sizes
+        return _Groups(
+            persons=_unsorted(persons, order),
+            ranks=_unsorted(numbers, order[by_draw]),
+            sizes=np.bincount(persons),
+        )
 
-    @property
-    def _codes(self) -> Index:
-        codes, _, _ = self._grouped
-        return codes
 
-    @property
-    def _ranks(self) -> Index:
-        _, ranks, _ = self._grouped
-        return ranks
+def _first_of_persons(ordered: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Whether sorted rows, (n_rows, 2), are the first ones of persons."""
+    rows = ordered[1:]
+    is_other = (rows != ordered[:-1]).any(axis=1)
+    is_missing = rows[:, 0] == _MISSING
+    is_first = np.ones(
+        len(ordered),
+        dtype=bool,
+    )
+    is_first[1:] = is_other | is_missing
+    return is_first
 
-    @property
-    def _sizes(self) -> Index:
-        _, _, sizes = self._grouped
-        return sizes
+
+def _unsorted(values: Index, order: Index) -> Index:
+    """Values of sorted rows, (n_rows,), in the order that the rows had."""
+    unsorted = np.empty_like(values)
+    unsorted[order] = values
+    return unsorted
 
 
 def _drawn(
     digests: NDArray[np.float64],
-    places: Index,
+    numbers: Index,
     salt: int,
 ) -> NDArray[np.uint64]:
     """Draw a number for each row from its person's keyed digest, (n_rows,).
 
     By SplitMix64 (Steele, Lea, Flood 2014), whose stream begins at the digest.
     """
-    salted = hashlib.blake2b(str(salt).encode(), digest_size=8).digest()
-    start = np.uint64(int.from_bytes(salted, "big"))
-    words = np.maximum(digests, 0.0).astype(np.uint64) ^ start
-    words += (places.astype(np.uint64) + np.uint64(1)) * _GOLDEN
-    words = (words ^ (words >> np.uint64(30))) * _FIRST_FACTOR
-    words = (words ^ (words >> np.uint64(27))) * _SECOND_FACTOR
+    encoded = str(salt).encode()
+    salted = hashlib.blake2b(encoded, digest_size=8)
+    start = int.from_bytes(salted.digest(), "big")
+    # Of a row without a person, -1, the lowest.
+    seeds = np.maximum(digests, 0.0).astype(np.uint64)
+    words = seeds ^ np.uint64(start)
+    steps = numbers.astype(np.uint64) + np.uint64(1)
+    words += steps * _GOLDEN
+    words ^= words >> np.uint64(30)
+    words *= _FIRST_FACTOR
+    words ^= words >> np.uint64(27)
+    words *= _SECOND_FACTOR
     return words ^ (words >> np.uint64(31))

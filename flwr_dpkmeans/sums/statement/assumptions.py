@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from flwr_dpkmeans.errors import listed
 from flwr_dpkmeans.privacy.noise import NoiseKind
 from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS
 from flwr_dpkmeans.privacy.sentences import report_sentence
-from flwr_dpkmeans.sums.persons.person_rows import weighing_rounds
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.price import resolve_delta
 from flwr_dpkmeans.sums.settings import EvaluationKind, Settings
@@ -112,7 +110,9 @@ def _sentences_on_rows(plan: Plan) -> list[str]:
     if by_client and plan.task.clips_clients:
         sentences.append(report_sentence("rows_of_clients", n=per_client))
     if settings.unit is PrivacyUnit.PERSON:
-        sentences.append(report_sentence("persons", rows=_rows_of_persons(plan)))
+        from flwr_dpkmeans.sums.persons.person_sentences import persons_sentence
+
+        sentences.append(persons_sentence(plan))
     things = settings.unit.things
     if by_client:
         things = PrivacyUnit.RECORD.things
@@ -136,26 +136,6 @@ def _sentences_on_rows(plan: Plan) -> list[str]:
             report_sentence("unknown_rows", most=1.0 / plan.delta, things=things)
         )
     return sentences
-
-
-def _rows_of_persons(plan: Plan) -> str:
-    """Which rows of a person count, and by how much."""
-    weighing: tuple[str, ...] = ()
-    others: dict[str, None] = {}
-    if plan.is_final:
-        weighing = weighing_rounds(plan)
-    if not weighing:
-        return report_sentence("one_row")
-    for planned in plan.all_rounds:
-        if planned.name not in weighing:
-            others[planned.name] = None
-    in_others = ""
-    if others:
-        in_others = report_sentence("one_row_elsewhere", rounds=listed(others))
-    most = report_sentence("all_rows")
-    if plan.settings.rows_per_person is not None:
-        most = report_sentence("most_rows", n=plan.settings.rows_per_person)
-    return report_sentence("weighed_rows", most=most, others=in_others)
 
 
 def _bounds_sentence(settings: Settings) -> str:

@@ -39,7 +39,12 @@ from flwr_dpkmeans.errors import (
     PrivacyWarning,
 )
 from flwr_dpkmeans.options import parse_config, read_config
-from flwr_dpkmeans.privacy.release import PROOF_PAGE, ReleasedSum, as_released
+from flwr_dpkmeans.privacy.release import (
+    PROOF_PAGE,
+    PrivacyUnit,
+    ReleasedSum,
+    as_released,
+)
 from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.checks.neighbours import check_sensitivity
 from flwr_dpkmeans.sums.draft import draft_plan
@@ -580,7 +585,10 @@ def test_noise_is_compared_with_the_rows_of_a_group(
     rounds = [SimpleNamespace(blocks=scales)] if scales else []
     # All noise that is released counts.
     plan: Any = SimpleNamespace(
-        n_examples=n_examples, rounds=rounds, released_std=lambda planned, block: block
+        n_examples=n_examples,
+        rounds=rounds,
+        released_std=lambda planned, block: block,
+        unit=PrivacyUnit.RECORD,
     )
     plan.settings = plan
     found = noise_caution(plan, n_groups, "groups", most)
