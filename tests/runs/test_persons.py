@@ -45,6 +45,7 @@ from flwr_dpkmeans.errors import (
     RefusalError,
 )
 from flwr_dpkmeans.flower.client.node_persons import key_of_node
+from flwr_dpkmeans.flower.client.node_table import load_client
 from flwr_dpkmeans.flower.client.simulated_tables import simulated_part
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient, held_by
 from flwr_dpkmeans.flower.run_config import checked_strategy
@@ -430,6 +431,24 @@ def test_a_node_reads_its_person_column(
         set(re.findall(r"SECRET-\d+", path.read_text()))
     )
     assert limits().table_bytes == (table_bytes or limits().table_bytes)
+
+
+def test_a_local_profile_leaves_the_person_column_out(tmp_path: Path) -> None:
+    path = write_stays(tmp_path)
+    node: dict[str, Any] = {
+        "data-path": str(path),
+        "columns": "age,kg",
+        "person-column": "patient",
+        "profile-columns": "*",
+    }
+    client = load_client(Context(7, 3, node, RecordDict(), {}))
+    assert client.persons is not None
+    assert client.profile_table is not None
+    assert list(client.profile_table()) == ["age", "kg"]
+    with pytest.raises(ConfigurationError, match="for rows on a cluster"):
+        load_client(
+            Context(7, 3, node | {"data-path": "ray:///rows"}, RecordDict(), {})
+        )
 
 
 def test_no_id_is_in_a_log_a_message_or_a_report(

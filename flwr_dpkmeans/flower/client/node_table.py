@@ -149,4 +149,5 @@ def _whole_table(
         table,
         names=layout.columns,
         columns=columns,
+        left_out=layout.person.name,
     )

@@ -109,7 +109,8 @@ def _simulated_frame(
         opened = open_table(source, dialect.over(table.schema.file))
     else:
         opened = open_table(source, dialect, may_guess=True)
-    return whole_frame(opened, rows=table.rows)
+    person = _person_column(run)
+    return whole_frame(opened, rows=table.rows, left_out=person.name)
 
 
 def mixture_of(run_config: RunValues) -> MixtureClients:
