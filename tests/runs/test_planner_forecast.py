@@ -384,12 +384,16 @@ def test_clients_are_planned_for() -> None:
         "epsilon": 4.0,
         "max_iter": 1,
     }
-    best, found = make_forecast(
+    algorithms = make_forecast(
         PlanningRequest(600, 2, 30, options, seeds=2)
     ).algorithms
-    assert (best.algorithm, found.algorithm) == ("proxy_lloyd", "sphere_packing")
-    assert found.excess is not None
-    assert found.smallest_cluster is not None
+    names = [one.algorithm for one in algorithms]
+    assert sorted(names) == [
+        *("fastlloyd", "glloyd", "proxy_lloyd", "sphere_packing", "sulloyd"),
+    ]
+    assert names[0] == "proxy_lloyd"
+    assert all(one.excess is not None for one in algorithms)
+    assert all(one.smallest_cluster is not None for one in algorithms)
 
 
 def test_the_command_prints_json_and_writes_both_files(
