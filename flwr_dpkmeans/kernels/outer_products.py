@@ -8,8 +8,10 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from flwr_dpkmeans.kernels import compiled
 from flwr_dpkmeans.kernels.block_sums import sum_over_blocks
 from flwr_dpkmeans.kernels.grid import GRID, FloatArray
+from flwr_dpkmeans.kernels.residual_sums import UnitResiduals
 from flwr_dpkmeans.kernels.triangles import triangle_of
 from flwr_dpkmeans.kernels.vectors import as_column, squared_lengths
 
@@ -17,6 +19,8 @@ from flwr_dpkmeans.kernels.vectors import as_column, squared_lengths
 _EXACT_SUM = 2.0**20
 # Of the digits that weights are cut into.
 _BASE = 2.0**8
+# From here on a matrix product by BLAS is faster.
+_WIDE = 128
 _Prepare = Callable[[FloatArray], FloatArray]
 
 
@@ -63,9 +67,15 @@ def outer_product_sums(
     entries = _entries(n_features)
 
     def summed(part: slice) -> Sequence[FloatArray]:
+        raw = points[part]
+        triangle = None if weights is not None else _by_kernel(raw, prepare)
+        if triangle is not None:
+            scaled = triangle * GRID
+            whole = np.floor(scaled)
+            return [whole, scaled - whole]
         steps = np.zeros(len(entries))
         rests = np.zeros(len(entries))
-        rows = prepare(points[part])
+        rows = prepare(raw)
         squares = squared_lengths(rows)
         largest = float(squares.max(initial=1.0))
         parts = [(rows, GRID)]
@@ -102,6 +112,15 @@ def _digits(rows: FloatArray, weights: FloatArray) -> list[tuple[FloatArray, flo
     leading = np.floor(in_steps / _BASE)
     last = in_steps - _BASE * leading
     return [(rows * as_column(leading), _BASE), (rows * as_column(last), 1.0)]
+
+
+def _by_kernel(rows: FloatArray, prepare: _Prepare) -> FloatArray | None:
+    """The triangle of rows (n, d), unless NumPy is to sum it."""
+    if rows.shape[1] >= _WIDE:
+        return None
+    if isinstance(prepare, UnitResiduals):
+        return compiled.outer_products(rows, prepare.centre, prepare.at_least)
+    return compiled.outer_products(prepare(rows))
 
 
 @lru_cache(maxsize=16)

@@ -311,14 +311,18 @@ def mixture_turning_epsilon(
     return smallest_at_most(mixture.absent_tail, tau, high)
 
 
-def numerical_epsilon(totals: Totals, delta: float) -> float:
+def numerical_epsilon(
+    totals: Totals,
+    delta: float,
+    compose: Callable[[Totals], losses.NumericalLosses | None] | None = None,
+) -> float:
     """Return the smallest epsilon by privacy-loss distributions.
 
-    Infinity if there is none.
+    Infinity if there is none. `compose` stands for `losses_of`.
     """
     if delta <= losses.FFT_NOISE:
         return math.inf
-    numerical = losses_of(totals)
+    numerical = (compose or losses_of)(totals)
     if numerical is None:
         return math.inf
     tau = totals.closeness.additive
