@@ -222,8 +222,7 @@ class Settings(Options):
         None,
         1,
         1,
-        "person level: so many rows of each person count at most, drawn anew for each"
-        " run; automatic: all of them where every sum can weigh rows, else one",
+        "person level: so many rows of each person count at most; automatic: all",
         most=MOST_ROWS_OF_A_PERSON,
     )
     client_sampling_rate: float = real(
