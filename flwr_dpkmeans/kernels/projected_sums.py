@@ -15,15 +15,23 @@ def sums_and_counts(
     labels: LabelArray,
     n_clusters: int,
     sizes: Sizes,
+    weights: FloatArray | None = None,
 ) -> tuple[FloatArray, FloatArray]:
     """Sum (m, k, d) and count (m, k) each client's rows of each label below k.
 
-    Rows with the label k itself are left out.
+    Rows with the label k itself are left out. Weights (n,) are as in
+    `flwr_dpkmeans.kernels.vectors.weighted`.
     """
     n_clients = len(sizes)
     n_labels = n_clusters + 1
+    n_entries = n_clients * n_labels
     entries = label_sums.entries_of(labels, n_labels, sizes)
-    sums, counts = label_sums.sums_and_counts(points, entries, n_clients * n_labels)
+    sums, counts = label_sums.sums_and_counts(
+        points,
+        entries,
+        n_entries,
+        weights,
+    )
     sums_of_each = sums.reshape(n_clients, n_labels, -1)
     counts_of_each = counts.reshape(n_clients, n_labels)
     return sums_of_each[:, :-1], counts_of_each[:, :-1]

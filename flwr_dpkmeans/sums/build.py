@@ -10,7 +10,6 @@ from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.privacy import release
 from flwr_dpkmeans.privacy.closeness import SAME, joint_closeness
 from flwr_dpkmeans.privacy.release import Block, Event, round_events
-from flwr_dpkmeans.sums.of_many import OfMany
 from flwr_dpkmeans.sums.plan import FIRST_TASK_ROUND, Plan
 from flwr_dpkmeans.sums.plan_points import PublicPoints
 from flwr_dpkmeans.sums.price import closing_multiplier
@@ -149,15 +148,13 @@ def _built(public: PublicFacts) -> Algorithm:
 def _with_one_thread(step: PrivateSum) -> PrivateSum:
     """A round whose functions run in one thread."""
     limited = one_thread()
-    labelled = None if step.labelled is None else limited(step.labelled)
-    statistic = limited(step.statistic)
-    if isinstance(step.statistic, OfMany):
-        statistic = OfMany(statistic, limited(step.statistic.of_each))
     return replace(
         step,
-        statistic=statistic,
+        statistic=limited(step.statistic),
         advance=limited(step.advance),
-        labelled=labelled,
+        labelled=None if step.labelled is None else limited(step.labelled),
+        weighted=None if step.weighted is None else limited(step.weighted),
+        of_each=None if step.of_each is None else limited(step.of_each),
     )
 
 

@@ -23,6 +23,7 @@ from flwr_dpkmeans.secagg.retry import Retry
 from flwr_dpkmeans.secagg.ring import Ring
 from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO
 from flwr_dpkmeans.sums.client import Client, Memory
+from flwr_dpkmeans.sums.persons.counted_persons import Persons
 from flwr_dpkmeans.sums.plan import FIRST_NODE_ID, Plan
 from flwr_dpkmeans.sums.round import Array, Labels, State
 from flwr_dpkmeans.sums.server import Server
@@ -47,6 +48,7 @@ def run_direct(
     scale: Callable[[Plan, Array], Array] = _as_they_are,
     server_points: Array | None = None,
     labels: Sequence[Labels] | None = None,
+    persons: Sequence[Persons] | None = None,
     on_step: Callable[[Step], None] = logger.debug,
 ) -> LocalRun:
     """Run a plan over clients in this process, one table (n_i, n_features) for each.
@@ -59,6 +61,7 @@ def run_direct(
         scale=scale,
         server_points=server_points,
         labels=labels,
+        persons=persons,
         on_step=on_step,
     )
     return run.play()
@@ -81,7 +84,8 @@ class LocalRun(Server):
     The plan is final, or has its width and preliminary rounds; its ``config.masking``
     decides on masks. `scale` puts a table into the final plan's box, on the grid, where
     by default it is already, as `server_points` are, if the plan does not hold them.
-    `labels` are one array for each client; `on_step` hears of each aggregation.
+    `labels` are one array for each client, `persons` say whose its rows are where one
+    person is protected; `on_step` hears of each aggregation.
     `parts` may be any sequence: what is no list is asked for a table when its client
     is. Of what is made of it, small tables of clients that answer together are retained
     in the plan's box, up to 256 MB.
@@ -101,6 +105,7 @@ class LocalRun(Server):
         scale: Callable[[Plan, Array], Array] = _as_they_are,
         server_points: Array | None = None,
         labels: Sequence[Labels] | None = None,
+        persons: Sequence[Persons] | None = None,
         on_step: Callable[[Step], None] = logger.debug,
     ) -> None:
         is_preliminary = bool(plan.preliminary)
@@ -122,6 +127,7 @@ class LocalRun(Server):
         self.parts = parts
         self.scale = scale
         self.labels = labels
+        self.persons = persons
         self._on_step = on_step
         self._retained_bytes = 0
         self.scaled: dict[int, Array] = {}

@@ -1,7 +1,8 @@
 """One contract for virtual clients that answer together.
 
 Whatever the algorithm, the unit and who adds noise, a client of a group answers and
-remembers, bit for bit, what a `Client` of its own does with the same memory.
+remembers, bit for bit, what a `Client` of its own does with the same memory. Where rows
+have weights of their own, such as persons' have, no group sums them.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ from flwr_dpkmeans.secagg.party import Party, changed
 from flwr_dpkmeans.secagg.retry import Retry
 from flwr_dpkmeans.sums.client import Client, Memory
 from flwr_dpkmeans.sums.local import LocalRun
+from flwr_dpkmeans.sums.persons.counted_persons import Persons
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.settings import Dropout
+from flwr_dpkmeans.sums.virtual.cohort import Asked, answers_together
 from flwr_dpkmeans.sums.virtual.virtual_client import Virtual
 from flwr_dpkmeans.sums.wire import Answer, Reply, Request
 
@@ -34,6 +37,7 @@ SIZES = (7, 0, 1, 40, 12, 0, 3, 25, 9, 5, 30, 18, 2)
 """Rows of each client."""
 FEW_NUMBERS = ResourceLimits(table_bytes=8 * 150)
 """Of the rows or vectors of a group, so that there are several groups."""
+RECORD = [case for case in FITS if case[2] == "record"]
 DRAWN = ("private_key", "public_key", "own_group_key", "group_keys", "tag_key")
 """What a client draws afresh, or follows from that."""
 
@@ -153,12 +157,13 @@ class NothingRetained(Compared):
     most_retained = 0
 
 
-def played(
+def run_of(
     case: Case,
     *,
     masking: bool = True,
     kind: type[Compared] = Compared,
     parts: Sequence[Any] | None = None,
+    persons: Sequence[Persons] | None = None,
     **values: Any,
 ) -> Compared:
     given = estimator(case).get_params(deep=False)
@@ -176,15 +181,22 @@ def played(
     )
     if parts is None:
         parts = [table_of(n_rows) for n_rows in SIZES]
-    run = kind(
+    return kind(
         plan,
         parts,
         scale=scale,
         server_points=on_server,
+        persons=persons,
     )
+
+
+def played(case: Case, **values: Any) -> Compared:
+    return in_groups(run_of(case, **values))
+
+
+def in_groups(run: Compared) -> Compared:
     with resource_limits(FEW_NUMBERS):
-        run.play()
-    return run
+        return run.play()
 
 
 @pytest.mark.filterwarnings("ignore::flwr_dpkmeans.errors.PrivacyWarning")
@@ -201,6 +213,49 @@ def test_a_client_of_a_group_answers_what_it_would_alone(
         assert run.stages[Stage.SUM] >= run.plan.last_round * len(SIZES) // 2
     else:
         assert run.stages[Stage.SUM] == 0
+
+
+def persons_of(n_rows: int) -> Persons:
+    """Of a client of so many rows: persons with up to four of them, in no order."""
+    generator = np.random.default_rng(n_rows)
+    numbers = generator.integers(0, max(1, n_rows // 2), n_rows)
+    return Persons(np.stack([numbers + 1.0, np.zeros(n_rows)], axis=1))
+
+
+def run_of_persons(case: Case, **values: Any) -> Compared:
+    algorithm, trust, _, kind = case
+    persons = [persons_of(n_rows) for n_rows in SIZES]
+    n_persons = sum(of_client.n_persons for of_client in persons)
+    return run_of(
+        (algorithm, trust, "person", kind),
+        persons=persons,
+        n_examples=n_persons,
+        **values,
+    )
+
+
+@pytest.mark.filterwarnings("ignore::flwr_dpkmeans.errors.PrivacyWarning")
+@pytest.mark.parametrize("rows_per_person", [None, 1])
+@pytest.mark.parametrize("case", RECORD, ids="-".join)
+def test_where_rows_are_weighed_each_client_sums_alone(
+    case: Case, rows_per_person: int | None
+) -> None:
+    run = in_groups(run_of_persons(case, rows_per_person=rows_per_person))
+    assert run.stages[Stage.SUM] == 0
+    assert run.stages[Stage.KEYS] == run.stages[Stage.FINISH] == len(SIZES)
+
+
+@pytest.mark.filterwarnings("ignore::flwr_dpkmeans.errors.PrivacyWarning")
+@pytest.mark.parametrize("rows", ["of persons", "alike"])
+def test_a_group_has_no_answers_where_rows_are_weighed(rows: str) -> None:
+    """Whoever makes groups, and however large."""
+    case = ("feddp_kmeans", "distributed", "record", "gaussian")
+    run = run_of_persons(case) if rows == "of persons" else run_of(case)
+    while run.due is not Stage.SUM:
+        run.take((node, run.ask(node, request)) for node, request in run.requests())
+    group = [Asked(Virtual(run, node), request) for node, request in run.requests()]
+    answers = answers_together(run, group)
+    assert len(answers) == (0 if rows == "of persons" else len(SIZES))
 
 
 VARIANTS: dict[str, tuple[Case, dict[str, Any]]] = {

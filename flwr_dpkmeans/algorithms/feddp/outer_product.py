@@ -20,9 +20,10 @@ from flwr_dpkmeans.algorithms.states.cluster_states import (
     SEED,
     SERVER_POINTS,
 )
+from flwr_dpkmeans.algorithms.weighing import weighing
 from flwr_dpkmeans.kernels import outer_products
 from flwr_dpkmeans.kernels.clipping import clip_rows
-from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.kernels.grid import Sizes, round_to_grid
 from flwr_dpkmeans.kernels.triangles import (
     rounded_triangle,
     symmetric_from_triangle,
@@ -31,9 +32,8 @@ from flwr_dpkmeans.kernels.triangles import (
 from flwr_dpkmeans.kernels.vector_clipping import clip_each
 from flwr_dpkmeans.kmeans import projected
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
-from flwr_dpkmeans.sums.of_many import OfMany, Sizes
 from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerFacts
-from flwr_dpkmeans.sums.round import Array, PrivateSum, State
+from flwr_dpkmeans.sums.round import Array, PrivateSum, RowWeights, State
 
 _ROUNDING = 1.05 * 2.0**-16
 """Grid step, with room for the last digits of the sums before they are rounded (2^-6 of
@@ -96,16 +96,25 @@ def outer_product_round(
             return clip_each(triangles, facts.outer_product_bound)
         return round_to_grid(triangles)
 
-    def summed(points: Array, state: State) -> Sequence[Array]:
+    def summed(
+        points: Array,
+        state: State,
+        weights: RowWeights | None = None,
+    ) -> Sequence[Array]:
         return [
             outer_products.outer_product_sums(
                 points,
                 lambda rows: in_ball(rows, state),
+                weights,
             )
         ]
 
-    def of_one(points: Array, state: State) -> Sequence[Array]:
-        triangle = triangle_of(*summed(points, state))
+    def of_one(
+        points: Array,
+        state: State,
+        weights: RowWeights | None = None,
+    ) -> Sequence[Array]:
+        triangle = triangle_of(*summed(points, state, weights))
         return list(from_triangles(triangle[None]))
 
     def of_each(rows: Array, sizes: Sizes, state: State) -> Sequence[Array]:
@@ -153,12 +162,14 @@ def outer_product_round(
     return parts, PrivateSum(
         "outer-product",
         (),
-        unless_moved(public, OfMany(of_one, of_each)),
+        of_one,
         advance,
         radius,
         reads,
         admits,
         unrounded=exact,
+        weighted=weighing(public.settings.unit, of_one),
+        of_each=unless_moved(public, of_each),
     )
 
 

@@ -11,12 +11,12 @@ from flwr_dpkmeans.algorithms.budget.count_norms import count_norm, count_order
 from flwr_dpkmeans.algorithms.budget.noise_kinds import ReleasePart
 from flwr_dpkmeans.algorithms.feddp.appendix.moved_parts import moved_back
 from flwr_dpkmeans.algorithms.feddp.centred_rows import centred, clipped_statistic
-from flwr_dpkmeans.algorithms.feddp.one_and_many import of_one_and_many
+from flwr_dpkmeans.algorithms.feddp.one_and_many import OneAndMany, of_one_and_many
 from flwr_dpkmeans.algorithms.feddp.projection_state import MEAN_BEYOND
 from flwr_dpkmeans.algorithms.lloyd_family.count_sensitivities import counts_sensitivity
 from flwr_dpkmeans.kernels import projected_sums
 from flwr_dpkmeans.kernels.clipping import clip_rows
-from flwr_dpkmeans.kernels.grid import LabelArray, round_to_grid
+from flwr_dpkmeans.kernels.grid import LabelArray, Sizes, round_to_grid
 from flwr_dpkmeans.kernels.projected_sums import clipped_together, sums_and_counts
 from flwr_dpkmeans.kmeans.centre_errors.cut_rows import pulled_rows
 from flwr_dpkmeans.kmeans.centre_errors.intervals import on_grid
@@ -24,9 +24,8 @@ from flwr_dpkmeans.kmeans.centre_errors.moved_labels import moved_labels
 from flwr_dpkmeans.kmeans.centre_errors.noisy_means import quotient_deviations
 from flwr_dpkmeans.kmeans.folding import truncate
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
-from flwr_dpkmeans.sums.of_many import Sizes
 from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerFacts
-from flwr_dpkmeans.sums.round import Array, RoundStatistic, State
+from flwr_dpkmeans.sums.round import Array, RowWeights, State
 
 
 def projected_cluster_sums(
@@ -36,7 +35,7 @@ def projected_cluster_sums(
     labels_of: Callable[[Array, State], LabelArray],
     *,
     as_means: bool = False,
-) -> tuple[list[ReleasePart], RoundStatistic]:
+) -> tuple[list[ReleasePart], OneAndMany]:
     """Sums and counts by label, of a client clipped: what and how, of one and of many.
 
     In step 3 they are turned into means and indicators instead.
@@ -47,7 +46,12 @@ def projected_cluster_sums(
         count_order(public.config),
     )
 
-    def sums_of_each(rows: Array, sizes: Sizes, state: State) -> Sequence[Array]:
+    def sums_of_each(
+        rows: Array,
+        sizes: Sizes,
+        state: State,
+        weights: RowWeights | None,
+    ) -> Sequence[Array]:
         in_ball = centred(
             rows,
             facts,
@@ -60,9 +64,10 @@ def projected_cluster_sums(
             labels,
             k,
             sizes,
+            weights,
         )
 
-    if public.settings.unit is PrivacyUnit.RECORD:
+    if public.settings.unit.by_row:
         # The centre is public, so the row's distance from it is all that one row adds.
         because = (
             "S9: one row, clipped to the data radius, lies in one cluster"

@@ -26,7 +26,8 @@ from flwr_dpkmeans.algorithms.states.cluster_states import (
     PROJECTED_POINTS,
     seed_of,
 )
-from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.algorithms.weighing import weighing
+from flwr_dpkmeans.kernels.grid import Sizes, round_to_grid
 from flwr_dpkmeans.kernels.label_sums import counts_of_each
 from flwr_dpkmeans.kernels.projected_labels import nearest_projected
 from flwr_dpkmeans.kernels.vector_clipping import clip_each
@@ -35,9 +36,8 @@ from flwr_dpkmeans.kmeans.public_points.elbow import cost_curve, elbow
 from flwr_dpkmeans.kmeans.public_points.weighted_lloyd import weighted_kmeans
 from flwr_dpkmeans.privacy.release import PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.config import RunConfig
-from flwr_dpkmeans.sums.of_many import Sizes
 from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerFacts
-from flwr_dpkmeans.sums.round import Array, PrivateSum, State
+from flwr_dpkmeans.sums.round import Array, PrivateSum, RowWeights, State
 
 # share of the server points that keep their weights, if positive, however large the
 # noise is
@@ -81,6 +81,7 @@ def weights_round(
         rows: Array,
         sizes: Sizes,
         state: State,
+        weights: RowWeights | None,
     ) -> Sequence[Array]:
         in_ball = centred(
             rows,
@@ -93,7 +94,13 @@ def weights_round(
             state[PROJECTION],
             state[PROJECTED_POINTS],
         )
-        return [counts_of_each(labels, facts.n_points, sizes)]
+        histograms = counts_of_each(
+            labels,
+            facts.n_points,
+            sizes,
+            weights,
+        )
+        return [histograms]
 
     def from_histograms(histograms: Sequence[Array]) -> Sequence[Array]:
         if not per_client:
@@ -101,7 +108,7 @@ def weights_round(
         (of_each,) = histograms
         return [clip_each(of_each, facts.weights_bound, order=order)]
 
-    statistic = of_one_and_many(public, histograms_of, from_histograms)
+    of_one, of_each = of_one_and_many(public, histograms_of, from_histograms)
 
     def advance(state: State, released: ReleasedSum) -> State:
         least = public.options.weight_threshold * public.released_std(
@@ -154,10 +161,12 @@ def weights_round(
     return parts, PrivateSum(
         "weights",
         (),
-        statistic,
+        of_one,
         advance,
         facts.data_radius,
         *reads_and_admits,
+        weighted=weighing(config.settings.unit, of_one),
+        of_each=of_each,
     )
 
 

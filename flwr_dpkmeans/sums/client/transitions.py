@@ -189,6 +189,7 @@ class Client:
         column_checks.require_schema(plan, table.schema)
         column_checks.require_width(plan, table.n_features)
         column_checks.require_labels(plan, has_labels=table.has_labels)
+        column_checks.require_persons(plan, has_persons=table.has_persons)
         columns = column_checks.require_columns(plan, table.names)
         guard.require_names(plan, table.names)
         min_cohort = max(plan.min_cohort, guard.min_cohort)

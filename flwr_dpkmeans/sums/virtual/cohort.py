@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.resources import limits
 from flwr_dpkmeans.secagg.keys import generate_private_key
 from flwr_dpkmeans.secagg.messages import (
@@ -31,7 +32,6 @@ from flwr_dpkmeans.sums.aggregation import party_of
 from flwr_dpkmeans.sums.build import task_round
 from flwr_dpkmeans.sums.client import Client, Memory
 from flwr_dpkmeans.sums.client.contribution import Contribution
-from flwr_dpkmeans.sums.of_many import OfMany
 from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.virtual.group_masks import prepare_masks
 from flwr_dpkmeans.sums.virtual.paired import Paired
@@ -108,21 +108,32 @@ def _numbers_of(run: VirtualRun, virtual: Virtual, request: Request) -> int:
     message = request.body
     if not isinstance(message, SumRequest):
         return 0
-    index = message.round_index
-    if not _sums_together(run, index):
+    if _sums_alone(run, request):
         # Asked alone, so that no table but its own is in memory.
         return _MOST_NUMBERS
-    length = run.plan.round_at(index).length
+    length = run.plan.round_at(message.round_index).length
     return max(length, run.size_of(virtual))
 
 
-def _sums_together(run: VirtualRun, index: int) -> bool:
-    """Whether a round has a statistic of many clients, and looks at no labels."""
-    if run.plan.is_preliminary(index):
+def _sums_alone(run: VirtualRun, request: Request) -> bool:
+    """Whether a vector is asked for that each client computes by itself."""
+    message = request.body
+    if not isinstance(message, SumRequest):
         return False
-    step = task_round(run.plan, index)
+    return not _sums_together(run, message.round_index)
+
+
+def _sums_together(run: VirtualRun, index: int) -> bool:
+    """Whether a round has a statistic of many clients, of all rows alike.
+
+    It looks at no labels, and rows have no weights of their own, as persons' have.
+    """
+    plan = run.plan
+    if plan.is_preliminary(index) or plan.settings.unit is PrivacyUnit.PERSON:
+        return False
+    step = task_round(plan, index)
     looks_at_labels = step.labelled is not None and run.labels is not None
-    return isinstance(step.statistic, OfMany) and not looks_at_labels
+    return step.of_each is not None and not looks_at_labels
 
 
 def answers_together(run: VirtualRun, group: Group) -> dict[int, Answered]:
@@ -150,6 +161,8 @@ def _first_speaks_for_all(run: VirtualRun, group: Group) -> bool:
     if len(group) == 1:
         return False
     first, *others = group
+    if _sums_alone(run, first.request):
+        return False
     message = _message(first.request)
     if any(_message(request) != message for _, request in others):
         return False
@@ -232,12 +245,12 @@ class _Leader(Virtual):
         plan = memory.plan
         step = task_round(plan, index)
         assert memory.clusters is not None
-        assert isinstance(step.statistic, OfMany)
+        assert step.of_each is not None
         tables = self._run.scaled_points(plan, self._virtuals)
         rows = np.concatenate(tables)
         sizes = np.array([len(table) for table in tables], np.int64)
         state = memory.clusters.view(step.reads)
-        arrays = step.statistic.of_each(
+        arrays = step.of_each(
             rows,
             sizes,
             state,

@@ -6,12 +6,18 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Protocol
 
+from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.secagg.ring import Ring
 from flwr_dpkmeans.sums.build import task_round
 from flwr_dpkmeans.sums.checks.columns import planned_schema
 from flwr_dpkmeans.sums.client import Guard, Memory, Statistic
 from flwr_dpkmeans.sums.client.injected import TableFacts
+from flwr_dpkmeans.sums.persons.counted_persons import Persons
+from flwr_dpkmeans.sums.persons.person_rows import (
+    arrays_of_persons,
+    preliminary_of_persons,
+)
 from flwr_dpkmeans.sums.plan import FIRST_NODE_ID, Plan
 from flwr_dpkmeans.sums.round import Array, Labels
 
@@ -22,6 +28,7 @@ class VirtualRun(Protocol):
     plan: Plan
     parts: Sequence[Array]
     labels: Sequence[Labels] | None
+    persons: Sequence[Persons] | None
     memories: dict[int, Memory]
     """By node id."""
     watch_vector: Callable[[Ring], None] | None
@@ -57,6 +64,9 @@ class Virtual(Guard, Statistic):
         self._labels = None
         if run.labels is not None:
             self._labels = run.labels[self.index]
+        self._persons = None
+        if run.persons is not None:
+            self._persons = run.persons[self.index]
 
     @cached_property
     def table(self) -> Array:
@@ -82,7 +92,13 @@ class Virtual(Guard, Statistic):
         n_features = n_columns - settings.n_beside
         has_labels = self._labels is not None
         schema = planned_schema(settings)
-        return TableFacts(n_features, settings.feature_names, has_labels, schema)
+        return TableFacts(
+            n_features,
+            settings.feature_names,
+            has_labels,
+            schema,
+            has_persons=self._persons is not None,
+        )
 
     def compute(
         self,
@@ -93,13 +109,32 @@ class Virtual(Guard, Statistic):
         plan = memory.plan
         points, beside = self.split_table()
         task = plan.task
+        is_of_persons = plan.settings.unit is PrivacyUnit.PERSON
         if plan.is_preliminary(index):
             discoveries = memory.discoveries
+            if is_of_persons:
+                return preliminary_of_persons(
+                    plan,
+                    index,
+                    self._persons,
+                    points,
+                    discoveries,
+                )
             return task.preliminary_statistic(plan, index, points, discoveries)
         assert memory.clusters is not None
         step = task_round(plan, index)
         (scaled,) = self._run.scaled_points(plan, [self])
         state = memory.clusters.view(step.reads)
+        if is_of_persons:
+            return arrays_of_persons(
+                plan,
+                step,
+                self._persons,
+                scaled,
+                state,
+                self._labels,
+                beside,
+            )
         return step.arrays_of(scaled, state, self._labels, beside)
 
     def deliver(

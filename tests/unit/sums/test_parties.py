@@ -388,7 +388,9 @@ def test_the_columns_of_a_profile_stand_behind_the_points(
 ) -> None:
     table = np.arange(10.0).reshape(2, 5)
     run: Any = SimpleNamespace(
-        parts=[table * 2.0, table], labels=[None, np.array([7, 8])]
+        parts=[table * 2.0, table],
+        labels=[None, np.array([7, 8])],
+        persons=None,
     )
     run.plan = SimpleNamespace(run_id=7, settings=SimpleNamespace(n_beside=n_beside))
     one = Virtual(run, FIRST_NODE_ID + 1)
