@@ -39,6 +39,11 @@ from flwr_dpkmeans.deploy.findings import (
     require_writable,
 )
 from flwr_dpkmeans.deploy.guard.private_folder import require_private
+from flwr_dpkmeans.deploy.guard.process_limits import (
+    require_limits,
+    require_programs_run,
+    require_temporary_folder,
+)
 from flwr_dpkmeans.deploy.invitation import Invitation, plain_certificates
 from flwr_dpkmeans.deploy.last_message import LastMessage, utc
 from flwr_dpkmeans.deploy.node_options import Isolation, NodeOptions
@@ -123,6 +128,7 @@ def check(
             "units",
             "output",
             "disk",
+            "limits",
             "user",
         ]
     return [finding_of(item, getattr(looks, f"_{item}")) for item in items]
@@ -600,6 +606,11 @@ class NodeCheck:
         return require_room(
             self.options.ledger.parent, self.options.output, self.options.home
         )
+
+    def _limits(self) -> str:
+        require_programs_run(self.options.home)
+        require_temporary_folder()
+        return require_limits()
 
     def _user(self) -> str:
         """Which of the two lines of defence holds.

@@ -13,13 +13,17 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
+from typing import NoReturn
 
 import click
 import httpx
@@ -65,6 +69,7 @@ _ENDED_OUTSIDE = (
     " charged, and parties may have the result: ask them before a new run."
 )
 _STOPPED = 130
+_TERMINATED = 143
 _GOES_ON = (
     "only this command has ended: the run goes on and spends its budget, until 'flwr"
     " stop {}'"
@@ -115,7 +120,8 @@ class RunRequest:
 def run_app(request: RunRequest, patience: Patience | None = None) -> int:
     """Check, run and stream.
 
-    The code is 0 only if the run completed, 130 if it was left to itself by Ctrl-C.
+    The code is 0 only if the run completed, 130 if it was left to itself by Ctrl-C, 143
+    by a termination.
 
     Raises the sentences of the ServerApp, before anything is started; whatever is wrong
     otherwise Flower says itself.
@@ -273,6 +279,28 @@ def is_own(app: str) -> bool:
     return not app.startswith("@") and component == _OWN_APP
 
 
+class _Terminated(Exception):
+    """What ends this process as a service manager or `kill` does."""
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise _Terminated
+
+
+@contextmanager
+def _terminations() -> Iterator[None]:
+    """Raise `_Terminated` where a signal would end this process without a word."""
+    if threading.current_thread() is not threading.main_thread():
+        # Only the main thread may handle signals.
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def _streamed(
     superlink: str | None,
     arguments: Sequence[str],
@@ -286,12 +314,15 @@ def _streamed(
         "--stream",
     ]
     run_id, environment = "", {**environment, "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment,
-    ) as flower:
+    with (
+        _terminations(),
+        subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        ) as flower,
+    ):
         assert flower.stdout is not None
         try:
             for line in flower.stdout:
@@ -299,17 +330,13 @@ def _streamed(
                 if not run_id and (match := _STARTED.search(line)):
                     # Later lines may be a party's words.
                     run_id = match.group(1)
-        except KeyboardInterrupt:
-            # Flower's own command ends by it, too; its SuperLink does not.
-            print(
-                (
-                    _GOES_ON.format(" ".join(filter(None, (run_id, superlink))))
-                    if run_id
-                    else _OPEN
-                ),
-                file=sys.stderr,
-            )
-            return _STOPPED
+        except (KeyboardInterrupt, _Terminated) as stop:
+            # Ctrl-C ends Flower's own command, too, a termination of this process does
+            # not; its SuperLink goes on in either case.
+            flower.terminate()
+            named = " ".join(filter(None, (run_id, superlink)))
+            print(_GOES_ON.format(named) if run_id else _OPEN, file=sys.stderr)
+            return _TERMINATED if isinstance(stop, _Terminated) else _STOPPED
     if not run_id:
         return flower.returncode or 1
     if flower.returncode:

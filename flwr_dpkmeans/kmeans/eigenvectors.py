@@ -3,7 +3,8 @@
 Each client goes from release to release by itself. LAPACK's and BLAS's last digits
 depend on processor and threads, and where eigenvalues are close (a covariance that
 noise has hidden) eigenvectors are arbitrary. Here are only elementwise operations that
-IEEE 754 rounds alike everywhere (+, -, *, /, square roots), in an order that is fixed.
+IEEE 754 rounds alike everywhere (+, -, *, /, square roots), in an order that is fixed,
+and products of wide matrices that no order rounds.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flwr_dpkmeans.kernels.grid import FloatArray
+from flwr_dpkmeans.kmeans.exact_product import exact_product
 
 _Indices = npt.NDArray[np.intp]
 _Pairs = tuple[FloatArray, FloatArray]
@@ -174,7 +176,7 @@ def _angles(
 def _leading_pairs(matrix: FloatArray) -> _Pairs:
     """Eigenpairs of a matrix as far as they lie in its leading range."""
     basis = _leading_range(matrix)
-    image = product(matrix, basis)
+    image = exact_product(matrix, basis)
     transposed = np.ascontiguousarray(basis.T)
     inner_matrix = product(transposed, image)
     values, inner_vectors = _jacobi(inner_matrix)
@@ -186,37 +188,35 @@ def _leading_range(matrix: FloatArray) -> FloatArray:
 
     The largest by size.
     """
-    sizes = np.abs(matrix)
-    largest = float(sizes.max())
-    size = largest if largest > 0.0 else 1.0
     generator = np.random.default_rng(0)
     shape = len(matrix), MOST_COMPONENTS
     start = generator.standard_normal(shape)
     # On a coarse grid: a logarithm's last digit in a tail does not matter.
     rounded = np.rint(start * 2.0**10)
     basis = _orthonormal(rounded)
-    scaled = matrix / size
     for _ in range(_POWER_STEPS):
-        image = product(scaled, basis)
+        image = exact_product(matrix, basis)
         basis = _orthonormal(image)
     return basis
 
 
 def _orthonormal(columns: FloatArray) -> FloatArray:
     """Gram-Schmidt, twice; a column in the span of those before becomes zero."""
-    basis = np.zeros_like(columns)
-    n_columns = columns.shape[1]
+    rows = np.zeros_like(columns.T, order="C")
+    n_columns = len(rows)
     for index in range(n_columns):
-        column = columns[:, index].copy()
-        before = _length(column)
+        row = columns[:, index].copy()
+        others = rows[:index]
+        before = _length(row)
         for _ in range(2):
-            products = column[:, None] * basis
-            in_span = basis * products.sum(axis=0)
-            column -= in_span.sum(axis=1)
-        length = _length(column)
+            products = others * row
+            along = products.sum(axis=1)
+            in_span = others * along[:, None]
+            row -= in_span.sum(axis=0)
+        length = _length(row)
         if length > _DEPENDENT * before:
-            basis[:, index] = column / length
-    return basis
+            rows[index] = row / length
+    return np.ascontiguousarray(rows.T)
 
 
 def _length(column: FloatArray) -> float:

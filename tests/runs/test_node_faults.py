@@ -312,9 +312,9 @@ def _mode(file: str, mode: int) -> Callable[[Place], None]:
     return lambda place: (place.root / file).chmod(mode)
 
 
-_FULL = SimpleNamespace(
-    f_frsize=4096, f_blocks=10**9, f_bfree=10**9, f_bavail=10**9, f_files=9, f_favail=2
-)
+_BLOCKS = {"f_frsize": 4096, "f_blocks": 10**9, "f_bfree": 10**9, "f_bavail": 10**9}
+_FULL = SimpleNamespace(**_BLOCKS, f_files=9, f_favail=2, f_flag=0)
+_NO_PROGRAMS = SimpleNamespace(**_BLOCKS, f_files=0, f_favail=0, f_flag=os.ST_NOEXEC)
 WRONG, NOTE = Verdict.WRONG, Verdict.NOTE
 OTHER = Identity.generate().public_key.hex()
 
@@ -516,6 +516,12 @@ FAULTS: dict[str, Fault] = {
         "disk",
         WRONG,
         "takes 2 more files, but 1000 are needed: remove some",
+    ),
+    "home on a disk without programs": Fault(
+        lambda place: replace_call(place.patch, "statvfs", lambda _: _NO_PROGRAMS),
+        "limits",
+        WRONG,
+        "home runs no programs .* choose another home",
     ),
     "home that cannot be written": Fault(
         lambda place: replace_rights(

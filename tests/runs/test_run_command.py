@@ -7,6 +7,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -323,7 +325,41 @@ def test_ctrl_c_says_that_the_run_goes_on(
         yield first
         raise KeyboardInterrupt
 
-    flower = nullcontext(SimpleNamespace(stdout=lines()))
+    flower = nullcontext(SimpleNamespace(stdout=lines(), terminate=list))
     replace_start(monkeypatch, lambda *_, **__: flower)
     assert main(["run", "@somebody/app"]) == 130
     assert told in capsys.readouterr().err
+
+
+def test_a_termination_says_that_the_run_goes_on_and_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    process = tmp_path / "process"
+    flower = f"""
+import os, pathlib, time
+pathlib.Path({str(process)!r}).write_text(str(os.getpid()))
+print("Successfully started run 1234", flush=True)
+time.sleep(60)
+"""
+    put_flower(monkeypatch, tmp_path, flower)
+    monkeypatch.delenv("PYTHONPATH")
+    program = f"""
+import os
+from flwr_dpkmeans.__main__ import main
+# For the process that is started: in this one, Flower is Flower.
+os.environ["PYTHONPATH"] = {str(tmp_path / "path")!r}
+raise SystemExit(main(["run", "@somebody/app"]))
+"""
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as run:
+        assert run.stdout is not None
+        assert "started run 1234" in run.stdout.readline()
+        run.terminate()
+        _, errors = run.communicate(timeout=30)
+    assert "the run goes on and spends its budget, until 'flwr stop 1234'" in errors
+    assert "Traceback" not in errors
+    assert run.returncode == 143
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(process.read_text()), 0)

@@ -47,7 +47,7 @@ ITEMS = [
     "file", "app", "flower", "port", "connection", "superlink", "clock", "home",
     "answers", "policy", "identity",
 ]  # fmt: skip
-ITEMS += ["ledger", "run", "data", "units", "output", "disk", "user"]
+ITEMS += ["ledger", "run", "data", "units", "output", "disk", "limits", "user"]
 
 
 @pytest.fixture(autouse=True)
