@@ -1,8 +1,8 @@
 """Differentially private federated k-means for Flower.
 
 An algorithm is a list of private sums, a trust model decides who may read a sum, Flower
-carries the messages. ``docs/explanation/how_a_run_works.md`` draws the rooms and says
-what each does; ``docs/index.md`` lists all pages.
+carries the messages. ``docs/explanation/how_a_run_works.md`` draws the rooms of the
+package; ``docs/index.md`` lists all pages.
 """
 
 from __future__ import annotations

@@ -29,32 +29,27 @@ def commands() -> Iterator[tuple[str, click.Command]]:
             yield name, command
 
 
-FILE_FORMAT = (
-    *("--separator", "--decimal", "--thousands", "--encoding", "--header"),
-    *("--row-names", "--skip-lines", "--missing", "--comment", "--dates"),
-)
-"""Options that say how a text file is written; the page explains them once."""
+def typed(name: str, command: click.Command) -> str:
+    """A command with its arguments; ``--help`` has the options."""
+    arguments = [
+        parameter.human_readable_name.upper()
+        for parameter in command.params
+        if isinstance(parameter, click.Argument)
+    ]
+    return " ".join([name, *arguments])
 
 
-def options_of(command: click.Command) -> str:
-    """What a command takes: its arguments, then its options."""
-    arguments, options = [], []
-    for parameter in command.params:
-        if isinstance(parameter, click.Argument):
-            arguments.append(f"`{parameter.human_readable_name.upper()}`")
-        elif parameter.opts[0] not in ("--help", *FILE_FORMAT):
-            options.append(f"`{parameter.opts[0]}`")
-    if any(parameter.opts[0] in FILE_FORMAT for parameter in command.params):
-        options.append("its format")
-    return ", ".join([*arguments, *options])
+def summary(command: click.Command) -> str:
+    """The first sentence of a command's help."""
+    text = " ".join((command.help or "").split())
+    return text.partition(". ")[0].removesuffix(".") + "."
 
 
 def rows() -> Iterator[str]:
     """A line for each command."""
-    yield "\n| command | what it does | takes |\n|---|---|---|"
+    yield "\n| command | what it does |\n|---|---|"
     for name, command in commands():
-        does = " ".join((command.help or "").split())
-        yield f"| `{name}` | {does} | {options_of(command)} |"
+        yield f"| `{typed(name, command)}` | {summary(command)} |"
 
 
 def page() -> str:

@@ -6,8 +6,11 @@ What differs from the paper, and why:
 
 * Grid points cover cubes, not balls (``selection``): simple and fast, at the price of a
   factor sqrt(m) in the radius.
-* Radii double from the finest grid to the coarsest, and each grid gets n_clusters
-  selections: constants that the paper leaves open.
+* Radii double from 2^-6 to 1, and each grid gets n_clusters selections. Selections get
+  .35 of epsilon; counts, averages and Lloyd rounds .05, .275 and .675 of the rest's
+  square: constants that the paper leaves open.
+* The scale after the projection is three deviations of the box; the paper's code
+  divides by the largest exact norm.
 * The price of the selections is a sharper theorem with a proof of its own
   (``selection``), and their sampling is exact.
 * All noise but that of the selections is Gaussian, so that it composes exactly; small

@@ -56,7 +56,6 @@ from flwr_dpkmeans.options import (
     PrivateBounds,
     PrivateCount,
 )
-from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.federated import Federated
 from flwr_dpkmeans.results.model import Model
@@ -415,7 +414,7 @@ class PrivateClustering(
         n_examples = options["n_examples"]
         takes_total = _takes_total(options)
         if takes_total:
-            things = PrivacyUnit(options["unit"]).things
+            things = "persons" if tables.persons else "rows"
             _require_rows_for(options["n_clusters"], tables.total, things)
         ENGINES.find(self.engine)
         has_server_data = self.server_data is not None

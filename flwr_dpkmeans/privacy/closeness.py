@@ -13,8 +13,19 @@ any delta, in delta:
     If M is (epsilon, delta)-DP, and on every input the outputs of M' and M are that
     close, then M' is (epsilon + a + b, exp(a) (delta + (1 + exp(epsilon)) tau))-DP.
 
-Over adaptive releases a, b and tau add up. Proofs: ``noise_proofs.md``, "How close
-discrete noise is".
+Over adaptive releases a, b and tau add up.
+
+    Proof. For neighbouring inputs D, E and any S, Q_D(S) <= exp(a) P_D(S) + tau <=
+    exp(a) (exp(epsilon) P_E(S) + delta) + tau <= exp(a) (exp(epsilon) (exp(b) Q_E(S) +
+    tau) + delta) + tau. QED.
+
+    Adaptive releases: a, b and tau add up. For let q_i and p_i be the probabilities of
+    release i given the earlier ones. The parts min(q_i, exp(a_i) p_i) of the q_i miss
+    mass tau_i at most, so their product misses sum tau_i of the joint distribution Q at
+    most, and it is nowhere above exp(sum a_i) times that of the p_i. Likewise for b,
+    and where other releases, which are the same on both sides, lie between. QED.
+    Sampling changes nothing: a mixture over samples, whose probabilities are the same
+    on both sides, is as close as its parts.
 """
 
 from __future__ import annotations
@@ -144,12 +155,51 @@ def discrete_gaussian_closeness(std: float, n_entries: int) -> Closeness:
     The discrete Gaussian has the parameter sigma = `std` >= 1, in grid units, and the
     release n = `n_entries` >= 0 independent entries. With s = `std`, x = 100, h = 2.1
     exp(-2 pi^2 s^2), y = x + n (1/(290 s^4) + h) the additive part is exp(-x), and the
-    log-ratios are ::
+    log-ratios are
 
         above = min(n / (24 s^2), sqrt(6.00002 n x) / (24 s^2) + n / (319 s^4)),
         below = (sqrt(n y) + y) / (12 s^2 - 1) + n (1/(186 s^4) + h).
 
-    The proof is in ``noise_proofs.md``, "How close discrete noise is".
+        Proof. Let phi be the density of N(0, s^2), p(k) the probability that the
+        rounded Gaussian is k and q(k) = phi(k)/Z that of the discrete Gaussian. With U
+        uniform on [-1/2, 1/2],
+
+            p(k) = E[phi(k + U)] = phi(k) A(k),
+            A(k) = E[cosh(kU/s^2) exp(-U^2/(2 s^2))],
+
+        as U is symmetric, and Z = 1 + 2 sum_{j>=1} exp(-w_j/2) with w_j = (2 pi s j)^2
+        by Poisson summation, so that 0 <= log Z <= h.
+
+        *Above.* log(q(k)/p(k)) <= -log A(k) <= 1/(24 s^2) - X(k), X(k) = E[log
+        cosh(kU/s^2)] >= 0, by Jensen's inequality and E[U^2] = 1/12. This gives the
+        first bound for every k. For the second, x^2/2 - x^4/12 <= log cosh x <= x^2/2
+        (tanh x >= x - x^3/3 for x >= 0) and E[U^4] = 1/80, so that k^2/(24 s^4) -
+        k^4/(960 s^8) <= X(k) <= k^2/(24 s^4). Under q, again by Poisson summation,
+        E[k^2] >= s^2 (1 - 2 sum_j w_j exp(-w_j/2)) and E[k^4] <= s^4 (3 + 2 sum_j w_j^2
+        exp(-w_j/2)); as w_j >= 39.4 j^2 for s >= 1, the sums are below 3e-7/s^2 and
+        1e-5. So E[X] >= 1/(24 s^2) - 1/(319 s^4) and E[X^2] <= 3.00001/(576 s^4). As
+        exp(-v) <= 1 - v + v^2/2 for v >= 0, Markov's inequality for exp(-c sum X) gives
+        that sum X < n E[X] - sqrt(2 n x E[X^2]) has probability at most exp(-x).
+
+        *Below.* cosh(kU/s^2) rises and exp(-U^2/(2 s^2)) falls in |U|, so by
+        Chebyshev's association inequality A(k) is at most the product of their means.
+        The first is at most exp(k^2/(24 s^4)), since E[U^{2m}]/(2m)! = 4^-m / (2m+1)!
+        <= 24^-m / m! term by term; the second is at most B = 1 - 1/(24 s^2) + 1/(640
+        s^4). Hence
+
+            log(p(k)/q(k)) <= h + (k^2 - s^2)/(24 s^4) + 1/(640 s^4),
+
+        and p(k) <= B (r/s) psi(k), psi the density of N(0, r^2), r^2 = s^2/(1 - 1/(12
+        s^2)) = s^2 + 1/(12 - 1/s^2). So under p, for 0 <= c < 1/2, E[exp(c k^2/r^2)] <=
+        B (r/s) (1 - 2c)^{-1/2} (1 + h) by Poisson summation (the standard deviation r
+        (1 - 2c)^{-1/2} is at least s). This is the moment generating function of a
+        chi-square variable times B (r/s) (1 + h) <= exp(1/(290 s^4) + h), as log B <=
+        -1/(24 s^2) + 1/(640 s^4) and, with z = 1/(12 s^2) <= 1/12, log(r/s) = -log(1 -
+        z)/2 <= z/2 + z^2/4 + z^3/(6 (1 - z)). By the proof of Laurent and Massart 2000,
+        Lemma 1, sum k^2/r^2 > n + 2 sqrt(n y) + 2 y has probability at most exp(-y)
+        exp(n (1/(290 s^4) + h)) = exp(-x). Otherwise the sum of the log-ratios is at
+        most n h + n/(640 s^4) + (n (r^2 - s^2) + 2 r^2 (sqrt(n y) + y))/(24 s^4), where
+        r^2 - s^2 <= 1/11 and r^2/s^4 = 1/(s^2 - 1/12). QED.
     """
     std = require_at_least(
         "std",
@@ -202,6 +252,17 @@ def discrete_gaussian_sum_log_ratio(
     Kairouz, Liu and Steinke 2021, "The distributed discrete Gaussian mechanism for
     federated learning with secure aggregation", whose privacy theorem pays 10 times the
     sum.
+
+        Proof. Add a discrete Gaussian of variance parameter s^2 to one of k s^2.
+        Completing the square, the probability of z is that of the single discrete
+        Gaussian times w(z), proportional to sum_x exp(-(x - cz)^2 / (2 r^2)) with r^2 =
+        s^2 k/(k+1) and some c. By Poisson summation that sum is, up to a constant,
+        within 1 +- 2 theta, theta = sum_{j>=1} exp(-2 pi^2 r^2 j^2). As the mean of w
+        is 1, |log w(z)| <= log((1 + 2 theta) / (1 - 2 theta)), which is at most 5
+        exp(-2 pi^2 r^2): the quotient of the two falls in r and is 4.05 at the smallest
+        r^2, 1/8 (s = 1/2, k = 1). Adding the shares one at a time, log-ratios add up,
+        since adding an independent share to both of two variables does not increase the
+        largest log-ratio between them; so do those of independent entries. QED.
     """
     std_share = require_at_least(
         "std_share",

@@ -12,8 +12,45 @@ scale exp(-k^2 / (2 std^2)).
     none. QED.
 
 Doubles decide a comparison only where it is clear whatever they were rounded to, else
-fractions and more bits of U do. Weights, errors, and what lies behind the last block:
-``noise_proofs.md``, "How exact discrete Gaussians are".
+fractions and more bits of U do. What is left, with s for steps, at most 16, n = 12 s
+for the blocks with weights of their own, and c for scale, a whole number below 2^31:
+
+    Width and steps. width = ceil(std/16) and s = ceil(ceil(std)/width) =
+    ceil(std/width) <= 16 are exact: 16 is a power of two, and the rest is of integers.
+
+    Weights. W_i = floor(c e_i) + 2 for i < n, e_i being a double for exp(-i^2/(2 s^2))
+    that is at most 2^-38 of it off, and at most 2^-92 where i^2/(2 s^2) > 64: c e_i is
+    off by less than 1, so W_i > c exp(-i^2/(2 s^2)). c was chosen so that they and 2
+    add up to 2^31 at most; W_0 gets what is missing, so that 31 bits choose a block
+    without a remainder. Block n + t has the weight 2^-t for every t >= 0, 2 together:
+    this much of 2^31 leads there, and a coin for each t further. That is enough: c
+    exp(-n^2/(2 s^2)) = c exp(-72) < 1, and the next one falls by exp(-(2 i + 1)/(2
+    s^2)) <= exp(-12/s) < 1/2, i >= n.
+
+    Places. A uniform word of 8, 16, 32 or 64 bits, at least 2^8 times the width, below
+    the largest multiple of the width, modulo the width. A word above it, 1 in 2^8 at
+    most, is no proposal.
+
+    Comparison. U in [u, u + 1)/2^32 with u of 32 bits; q = 2^32 c exp(-k^2/(2
+    std^2))/W_i <= 2^32. Doubles are added, multiplied, divided and compared only, which
+    IEEE 754 rounds correctly. k/std, squared and halved, is within 2^-50 of itself,
+    which is 2^-44 as long as it is at most 64. exp(-x): the series of exp(-x/256)
+    breaks off after ten terms, 2^-46.9 of it; each bracket is in [0, 1] and rounded
+    thrice, 2^-51 of it in all; squaring doubles an error eight times and adds eight
+    roundings, below 2^-38 together. With the quotient 2^32 c/W_i, rounded once, q comes
+    out within 2^-37 of itself, 2^-5. Beyond 64 what comes out and what is meant are
+    both below 2^62 exp(-63.9) < 2^-30. So where the double for q, less u, is at least
+    1.5, u + 1 < q and U is below; where it is at most -.5, u > q and U is not. Else,
+    two proposals in 2^32, fractions decide: exp(-k^2/(2 std^2)) to 40 digits, by
+    `decimal`, whose quotients and exponentials are correctly rounded, with a bound on
+    what is left; where that and 32 bits do not tell, 20 digits and 64 bits more, until
+    they do. QED.
+
+    Beyond int64, at more than 40 std, lies less than exp(-800); what would be there is
+    moved to its ends, as by OpenDP.
+
+What is assumed: `os.urandom` gives independent uniform bytes, doubles are those of IEEE
+754 in round-to-nearest, Python's integers and `decimal` are right.
 """
 
 from __future__ import annotations

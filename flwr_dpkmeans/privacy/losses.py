@@ -1,7 +1,11 @@
 """How much releases over Poisson samples tell: their losses, on a grid.
 
-By ``dp_accounting``, pessimistically. How pure releases are priced together with them
-is derived in ``noise_proofs.md``, "Mixtures".
+Such a release is dominated by two pairs of distributions, one for removing and one for
+adding a unit, each of which composes with the pairs of the other releases (Zhu, Dong
+and Wang 2022, Theorems 10 and 11); the larger of the two deltas counts. Google's
+``dp_accounting`` puts each pair on a grid so that no delta falls (Doroshenko et al.
+2022) and composes by fast Fourier transforms. `mixtures` prices pure releases together
+with them.
 """
 
 from __future__ import annotations

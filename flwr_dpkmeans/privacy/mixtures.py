@@ -1,7 +1,17 @@
 """How much Gaussian and pure releases tell together.
 
-A pure release is no worse than a randomized response of its epsilon;
-``noise_proofs.md``, "Mixtures", derives the price.
+A release of pure epsilon e is no worse than randomized response, whose privacy loss is
+e with probability 1 / (1 + exp(-e)) and -e otherwise (Kairouz, Oh and Viswanath 2015,
+Theorem 3.3 and its lemmas); all Gaussian releases together are one of parameter mu.
+Given the sum L of the randomized responses' losses only the Gaussian part is left to
+chance, so that the whole, adaptive or not, has
+
+    delta(epsilon) = E[delta_mu(epsilon - L)],
+
+delta_mu being the delta of Gaussian noise of mu-GDP (`gaussian.py`), continued to
+negative arguments. L has few values, or is moved to a grid in the way of Doroshenko et
+al. 2022 ("Connect the dots"), which never lowers delta: an atom is split over the two
+neighbouring grid points so that its probabilities under both hypotheses stay the same.
 """
 
 from __future__ import annotations

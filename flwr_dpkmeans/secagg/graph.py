@@ -5,15 +5,70 @@ are the `degree` nearest: with them it masks, and they hold the shares of its ke
 the worst way to split t clients that collude or fall silent, a server must not learn
 both keys of a client (twice the threshold is more than the degree plus the colluding
 neighbours), nor read a part of the sum or a second one, whoever it says is gone; the
-silent must leave enough share-holders. ``protocol.md``, "Recoverable sums", has the
-proof, after Bell, Bonawitz, Gascon, Lepoint, Raykova, "Secure Single-Server Aggregation
-with (Poly)Logarithmic Overhead", 2020, section 3.3.
+silent must leave enough share-holders. After Bell, Bonawitz, Gascon, Lepoint, Raykova,
+"Secure Single-Server Aggregation with (Poly)Logarithmic Overhead", 2020, section 3.3.
 
 Up to `ALL_PAIRS_UP_TO` clients everybody neighbours everybody and all of this is
 certain. Above, secrecy fails with a probability of at most 2^-40, over the order, which
 is a hash of fresh public keys: hypergeometric tails for n neighbourhoods and n (n - 1)
 / 2 pairs of halves, in integers, since all parties must come to the same numbers. Too
 few share-holders cost an attempt, in at most 2^-20 of all aggregations.
+
+Why one sum opens, and how large it is. Call a client opened if its lock is.
+
+1. Twice the threshold exceeds degree plus colluding neighbours. So an opened client,
+   which a threshold around it calls a survivor, is never given up.
+2. Let A be the clients in a sum that can be read. Masks that lead out of A lead to
+   clients that were given up or collude. The former are not opened, and those outside
+   of A's cohort lack the tickets, so every member has a threshold of neighbours within
+   A and the colluders.
+3. Let k be the degree, h half of it, and q the colluders that the threshold allows for:
+   it is at least (k + q + 1) / 2. The h places before or behind a client are a half.
+   Two halves that do not overlap have more than q colluders together with a probability
+   below 2^-40, over all pairs of halves and all neighbourhoods
+   (`test_two_heavy_halves_are_as_rare_as_promised`). From here on they have not.
+4. A goes around the whole circle
+   (`test_a_part_that_can_be_read_needs_more_colluders_than_are_counted_on`). For where
+   A has a gap of h places or more, the client before it finds at most h of its
+   threshold on the one side. So at least (q + 1) / 2 colluders are in the half behind
+   it, and likewise in the half before the client after the gap. In a gap of 2h or more
+   these two halves do not overlap, and in two gaps of h or more two of the four do not:
+   neither exists. One gap of h to 2h - 1 places may: its halves share colluders (a
+   chance of 2^-18.5 with 1,000 clients and t = 125:
+   `test_one_heavy_half_is_not_rare_and_so_neither_is_one_long_gap`).
+   `RecoveryGraph.fewest_open` charges it, once.
+5. There is one such A. Let A and B be two smallest sums; they share nobody. Go around
+   the circle, from each member of A or B to the next one. Where the two are of
+   different sums there is a change, with p before and r = p + g behind it. F is the
+   half behind p and C the half before r; they overlap in the g - 1 places between. Add
+   up what p and r have around them. Of the places near one or both, those between count
+   nothing unless they collude, the others once, and colluders near both once more. So F
+   and C have at least 2 threshold + 2 - (k + 2) >= q + 1 colluders together, those in
+   both counted twice; if g > h, by (4). Two changes with F and F', and C and C', that
+   do not overlap would have 2q + 2 and at most 2q. The same holds for F with C' and F'
+   with C. Either is there if n >= 4h = 2k: a run is what lies between two changes that
+   follow each other, from its first member to its last, x places on. If x >= h - 1 and
+   the rest of the circle's members are as far apart, F and F' do not overlap, nor do C
+   and C'. If the rest is in h - 1 places, one sum has a gap of 2h. So all runs have x
+   <= h - 2. Around a run, the C of its first and the F of its second change do not
+   overlap, so the others must: g + x + g' <= 2h. Start at the change with the smallest
+   g: at the first one whose p and r are both h or more places on they are at most 3h -
+   2 <= n - h on, so F and F' do not overlap, nor do C and C'. Therefore circles are at
+   least twice as long as a neighbourhood
+   (`test_circles_are_twice_as_long_as_a_neighbourhood`), and smaller cohorts are all
+   neighbours. Integer programming finds no second sum, and no smaller one, on all
+   circles that it can decide (`test_no_part_is_smaller_and_no_two_are_read`).
+6. How many are in A (`RecoveryGraph.fewest_open`): let S be A and all that collude, t
+   of them, and f(c) the members of S from c - h to c + h. f(a) > threshold for every a
+   in A, by the tickets. f changes by at most one from place to place. So in a gap of L
+   places it falls short by at most 1, 2, ... up to the middle and back: by (L + 1)^2 /
+   4 in all. In gaps below h that is at most w = h^2 / (4 (h - 1)) a place. The long one
+   of (4), L = 2h - 1 at worst, falls short by h^2, so by x = h^2 - w (2h - 1) more than
+   its w L. Each member of S is counted k + 1 times, so (k + 1) (|A| + t) >= n
+   (threshold + 1) - w (n - |A|) - x. Where everybody neighbours everybody, all opened
+   clients were told the same, for certain
+   (`test_a_server_that_tells_everybody_what_it_likes_reads_no_part`,
+   `test_nobody_cuts_the_circle_by_telling_everybody_something_else`).
 """
 
 from __future__ import annotations
@@ -51,7 +106,7 @@ class RecoveryGraph:
 
         Where everybody neighbours everybody, all were told of the same survivors.
         Otherwise clients on far parts of the circle may have been told of different
-        ones, and nobody notices: the bound is (6) of the proof in `protocol.md`.
+        ones, and nobody notices: the bound is (6) of this module's proof.
 
         Parameters
         ----------

@@ -21,6 +21,7 @@ from test_contract import FITS, Case, estimator, mixture
 from flwr_dpkmeans import (
     DPKMeans,
     DPNaiveBayes,
+    Evaluation,
     FederatedKMeans,
     FederatedNaiveBayes,
     PersonLevel,
@@ -177,6 +178,57 @@ def test_one_table_naive_bayes_and_statistics_protect_persons(
     assert {report.unit for report in reports} == {"person"}
     assert all(report.is_private for report in reports)
     assert reports[0].n_examples == n_persons
+
+
+@pytest.mark.parametrize("most", [1, None])
+@pytest.mark.parametrize("engine", ["direct", "inprocess"])
+def test_persons_are_counted_profiled_and_evaluated(
+    parts: list[Points], engine: str, most: int | None
+) -> None:
+    """At an epsilon that leaves little noise beside the rows, which are twice as many."""
+    ids = ids_of(parts)
+    labels = [(part[:, 0] > 0).astype(int) for part in parts]
+    n_persons = sum(len(np.unique(of_part)) for of_part in ids)
+    model = FederatedKMeans(
+        2,
+        bounds="private",
+        epsilon=60.0,
+        delta=1e-6,
+        unit=PersonLevel(rows_per_person=most),
+        evaluation=Evaluation(n_classes=2),
+        noise="seeded",
+        random_state=3,
+        engine=engine,
+    ).fit([part * (1.0, 0.1) for part in parts], labels, persons=ids)
+    assert abs(model.privacy_.n_examples - n_persons) <= 20
+    assert abs(model.cluster_counts_.sum() - n_persons) <= 20.0
+    assert model.evaluation_.averaged_over == "persons"
+    assert model.evaluation_.accuracy.value > 0.8
+    assert abs(np.sum(model.evaluation_.cells) - n_persons) <= 20.0
+    number = {"kind": "number", "bounds": (-1, 1)}
+    schema = Schema(
+        columns={"a": number, "b": number | {"weight": 0}},
+        profile=("b",),
+        person_column="patient_id",
+    )
+    described = FederatedKMeans(
+        2,
+        bounds=schema,
+        epsilon=60.0,
+        delta=1e-6,
+        n_examples=n_persons,
+        unit=PersonLevel(rows_per_person=most),
+        noise="seeded",
+        random_state=3,
+        engine=engine,
+    ).fit(frames_of(parts, ids))
+    means = described.profile_.set_index(["cluster", "figure"])["estimate"]
+    of_rows = [
+        pd.Series(part[:, 1]).groupby(of_part).mean()
+        for part, of_part in zip(parts, ids, strict=True)
+    ]
+    expected = pd.concat(of_rows).mean()
+    assert means["all", "mean"] == pytest.approx(expected, abs=0.15 if most else 0.02)
 
 
 def test_without_ids_nothing_is_spent(parts: list[Points]) -> None:

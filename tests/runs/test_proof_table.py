@@ -44,6 +44,20 @@ def table(title: str) -> list[list[str]]:
     return [cells_of(line) for line in lines[2:]]
 
 
+def listed_releases() -> dict[str, list[str]]:
+    """Rows of the table of releases by title, with one for each algorithm of a title.
+
+    A title such as "`one`, `two` (record)" stands for two.
+    """
+    listed = {}
+    for title, *cells in table("Releases of every algorithm"):
+        names, bracket, unit = title.rpartition(" (")
+        is_list = re.fullmatch(r"`[^`]+`(, `[^`]+`)+", names)
+        for name in names.split(", ") if is_list else [names]:
+            listed[f"{name}{bracket}{unit}"] = [title, *cells]
+    return listed
+
+
 @cache
 def rows() -> dict[str, list[str]]:
     """All rows of the proof table by name."""
@@ -158,7 +172,7 @@ CASES = [
 @pytest.mark.sample(6)
 @pytest.mark.parametrize("case", CASES, ids="-".join)
 def test_the_page_lists_every_release_of_a_run(case: Case) -> None:
-    listed = {row[0]: row for row in table("Releases of every algorithm")}
+    listed = listed_releases()
     own, evaluated = listed[described(case)], listed[f"any, evaluated ({case[2]})"]
     seen: dict[str, list[str]] = {}
     for round_name, array, names in released(report_of(case)):
@@ -224,7 +238,7 @@ def test_whether_a_run_starts_depends_on_public_numbers_only(algorithm: str) -> 
 
 
 def test_the_page_lists_what_comes_before_the_first_round() -> None:
-    listed = {row[0]: row for row in table("Releases of every algorithm")}
+    listed = listed_releases()
     model = FederatedKMeans(
         2,
         algorithm="fastlloyd",
@@ -306,7 +320,7 @@ def test_the_page_lists_counts_of_gaps(unit: str, profile: tuple[str, ...]) -> N
 
 @pytest.mark.parametrize("algorithm", NOT_FEDERATED)
 def test_the_page_lists_the_baselines_in_one_place(algorithm: str) -> None:
-    listed = {row[0]: row for row in table("Releases of every algorithm")}
+    listed = listed_releases()
     row = next(row for title, row in listed.items() if f"`{algorithm}`" in title)
     report = FederatedKMeans(
         2, algorithm=algorithm, bounds=(-1.0, 2.0), epsilon=5.0

@@ -1,4 +1,4 @@
-"""Pages name only tests that exist."""
+"""Pages and docstrings name only tests that exist."""
 
 from __future__ import annotations
 
@@ -23,6 +23,14 @@ def defined_tests() -> set[str]:
 @pytest.mark.parametrize("page", PAGES, ids=[name_of(page) for page in PAGES])
 def test_every_test_that_a_page_names_exists(page: Path) -> None:
     named = set(re.findall(r"`(test_\w+(?:\.py)?)`", page.read_text()))
+    assert sorted(named - defined_tests()) == []
+
+
+def test_every_test_that_the_package_names_exists() -> None:
+    package = ROOT / "flwr_dpkmeans"
+    texts = [path.read_text() for path in package.rglob("*.py")]
+    named = {name for text in texts for name in re.findall(r"`(test_\w+)`", text)}
+    assert len(named) >= 7
     assert sorted(named - defined_tests()) == []
 
 

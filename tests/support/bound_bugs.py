@@ -72,8 +72,8 @@ def rows_in_two_bins_of_distance(patch: pytest.MonkeyPatch) -> None:
     """
     counted = look.distance_counts
 
-    def twice(points: Array, centre: Array) -> Array:
-        counts = counted(points, centre)
+    def twice(points: Array, centre: Array, weights: Array | None = None) -> Array:
+        counts = counted(points, centre, weights)
         return counts + np.roll(counts, 1)
 
     patch.setattr(look, "distance_counts", twice)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
@@ -31,8 +31,8 @@ _UNIT_SIZES = (1, 2, 7, 32)
 class _WeightedPair:
     """Two tables with weights that differ by one unit of several rows."""
 
-    with_unit: tuple[Array, RowWeights]
-    without: tuple[Array, RowWeights]
+    with_unit: tuple[Array, RowWeights] = field(repr=False)
+    without: tuple[Array, RowWeights] = field(repr=False)
 
 
 def check_sensitivity(

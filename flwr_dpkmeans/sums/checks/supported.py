@@ -19,16 +19,14 @@ def require_supported(config: RunConfig, *, has_server_data: bool) -> None:
     task = config.task
     trust = trust_model(settings.trust)
     if not task.protects(settings.unit):
-        units = ", ".join(
-            repr(unit.value) for unit in PrivacyUnit if task.protects(unit)
-        )
+        units = [repr(unit.value) for unit in PrivacyUnit if task.protects(unit)]
         others = [
             name for name, other in TASKS.items() if other.protects(settings.unit)
         ]
         raise ConfigurationError(
-            f"unit is {settings.unit.value!r}, but {task.name!r} protects {units} only:"
-            f" choose unit={units}, or the algorithm {others[0]!r} for"
-            f" {settings.unit.value!r}."
+            f"unit is {settings.unit.value!r}, but {task.name!r} protects"
+            f" {', '.join(units)} only: choose unit={units[0]}, or the algorithm"
+            f" {others[0]!r} for {settings.unit.value!r}."
         )
     is_counted = settings.n_examples is None and task.counts(settings.unit)
     if is_counted and settings.client_sampling_rate < 1.0:

@@ -101,12 +101,8 @@ def test_the_files_that_it_printed_are_those_of_the_page() -> None:
     assert not {name for name in files if f"'{name}'" not in text}
 
 
-def test_the_method_is_that_of_its_page() -> None:
-    page = (
-        PROJECT / "flwr_dpkmeans" / "docs" / "how-to" / "add_a_method.md"
-    ).read_text()
-    (module,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    first, *_ = cells_of(
-        PROJECT / "simulations" / "notebooks" / "own_method.ipynb", "code"
-    )
+def test_the_method_is_that_of_the_package_beside_it() -> None:
+    folder = PROJECT / "simulations" / "notebooks"
+    first, *_ = cells_of(folder / "own_method.ipynb", "code")
+    module = (folder / "signs" / "signs.py").read_text()
     assert "".join(first["source"]) == module.strip()

@@ -45,6 +45,8 @@ pytestmark = [
 DOCS = PROJECT / "flwr_dpkmeans" / "docs"
 PAGES = (DOCS / "tutorials" / "three_machines.md", DOCS / "how-to" / "deploy.md")
 TEXT = "\n".join(page.read_text() for page in PAGES)
+RULES = (DOCS / "reference" / "policy.md").read_text()
+BACKUP = RULES.partition("### Backup and repair")[2]
 BIN = Path(sys.executable).parent
 WARDS = ("ward-7", "ward-8", "ward-9")
 NEW_USER = re.compile(
@@ -61,6 +63,12 @@ def block(heading: str, number: int = 0, language: str = "bash") -> str:
     return re.findall(rf"^```{language}\n(.*?)^```", section, re.MULTILINE | re.DOTALL)[
         number
     ]
+
+
+def ledger_command(name: str) -> str:
+    """A command of the page about ledgers, without its path."""
+    (command,) = re.findall(rf"^(.* ledger {name}) PATH", BACKUP, re.MULTILINE)
+    return str(command)
 
 
 @dataclass(frozen=True)
@@ -338,23 +346,20 @@ def test_the_page_leads_from_nothing_to_a_result(tmp_path: Path) -> None:
         )
     # The ledger's own words, and its copy.
     party, report = parties[0], reports[0]
-    show = re.findall(r"`(python -m flwr_dpkmeans ledger show [^`]*)`", TEXT)[0]
-    (charged,) = json.loads(party.type(f"{show} --json", party.root))
+    ledger = "/var/lib/flower/ledger/ward7.jsonl"
+    (charged,) = json.loads(
+        party.type(f"{ledger_command('show')} {ledger} --json", party.root)
+    )
     assert charged["run"].partition("/")[0] == report["provenance"]["run_id"]
     assert charged["epsilon"] == report["epsilon_worst_case"]
     assert charged["releases"] == 1
-    backup = re.findall(
-        r"`(flock -s ward7[^`]*)`, then "
-        r"`(python -m flwr_dpkmeans ledger verify [^`]*)`",
-        TEXT,
-    )[0]
-    (party.root / "COPY").mkdir()
-    party.type(
-        "cd /var/lib/flower/ledger;"
-        f" {backup[0].replace('COPY', str(party.root / 'COPY'))}",
-        party.root,
-    )
-    party.type(backup[1], party.root)
+    copies = party.root / "copies"
+    copies.mkdir()
+    (backup,) = re.findall(r"^ +(flock .*)$", BACKUP, re.MULTILINE)
+    backup = backup.replace("ledger.jsonl", "ward7.jsonl")
+    backup = backup.replace("/backup/", str(copies))
+    party.type(f"cd /var/lib/flower/ledger; {backup}", party.root)
+    party.type(f"{ledger_command('verify')} {copies / 'ward7.jsonl'}", party.root)
     assert len(models) == 1
     # The SuperLink's host has no centroids.
     assert not list(server.root.rglob("model.json"))
