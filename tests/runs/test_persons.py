@@ -185,7 +185,7 @@ def test_one_table_naive_bayes_and_statistics_protect_persons(
 def test_persons_are_counted_profiled_and_evaluated(
     parts: list[Points], engine: str, most: int | None
 ) -> None:
-    """At an epsilon that leaves little noise beside the rows, which are twice as many."""
+    """At an epsilon that leaves little noise beside twice as many rows."""
     ids = ids_of(parts)
     labels = [(part[:, 0] > 0).astype(int) for part in parts]
     n_persons = sum(len(np.unique(of_part)) for of_part in ids)
