@@ -43,7 +43,8 @@ _EXPORTS = {
         "ServerKMeansPlusPlus ServerLloyd SpherePacking"
     ),
     "options": (
-        "Auto ClientLevel Cohort Evaluation ExactEvaluation PrivateBounds PrivateCount"
+        "Auto ClientLevel Cohort Evaluation ExactEvaluation PersonLevel PrivateBounds"
+        " PrivateCount"
     ),
     "privacy.report": "PrivacyReport",
     "sums.task": "register",

@@ -61,6 +61,7 @@ from flwr_dpkmeans.options import ClientLevel as ClientLevel
 from flwr_dpkmeans.options import Cohort as Cohort
 from flwr_dpkmeans.options import Evaluation as Evaluation
 from flwr_dpkmeans.options import ExactEvaluation as ExactEvaluation
+from flwr_dpkmeans.options import PersonLevel as PersonLevel
 from flwr_dpkmeans.options import PrivateBounds as PrivateBounds
 from flwr_dpkmeans.options import PrivateCount as PrivateCount
 from flwr_dpkmeans.privacy.report import PrivacyReport as PrivacyReport

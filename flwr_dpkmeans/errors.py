@@ -262,6 +262,9 @@ def require_whole(
     name: str, value: object, least: int, mend: str = "", most: int | None = None
 ) -> int:
     """Return a value as an int, or raise if it is no integer from least to most."""
+    if type(value) is int and most is None and value >= least:
+        # As nearly all are; what follows takes longer than drawing a little noise.
+        return value
     largest = math.inf if most is None else most
     if isinstance(value, numbers.Integral) and not isinstance(value, bool):
         whole = int(value)

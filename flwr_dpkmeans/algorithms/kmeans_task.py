@@ -57,6 +57,7 @@ from flwr_dpkmeans.algorithms.statistics.standard_scale import moments_of, stand
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
 from flwr_dpkmeans.kernels.block_sums import sum_over_blocks
 from flwr_dpkmeans.kernels.grid import is_on_grid
+from flwr_dpkmeans.kernels.label_sums import counts_by_label
 from flwr_dpkmeans.kmeans.centre_errors.intervals import NORMAL_QUANTILE, half_widths
 from flwr_dpkmeans.kmeans.ranges.coarse import find_coarse_ranges
 from flwr_dpkmeans.kmeans.ranges.fine import find_ranges
@@ -76,7 +77,7 @@ from flwr_dpkmeans.sums.option_rules import flag, whole
 from flwr_dpkmeans.sums.outcome import COUNT, CountedRows, Discoveries, Result
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound
 from flwr_dpkmeans.sums.price import whole_multiplier
-from flwr_dpkmeans.sums.round import Array, PrivateSum, State
+from flwr_dpkmeans.sums.round import Array, PrivateSum, RowWeights, State
 from flwr_dpkmeans.sums.settings import Box, EvaluationKind, Settings
 from flwr_dpkmeans.sums.task import Task
 from flwr_dpkmeans.sums.trust import TrustModel, trust_model
@@ -255,10 +256,12 @@ class KMeansTask(Task):
         index: int,
         points: Array,
         discoveries: Discoveries,
+        weights: RowWeights | None = None,
     ) -> list[Array]:
         """One client's exact part of it, from its rows, (n_points, n_features).
 
-        In the data's units, on the grid.
+        In the data's units, on the grid. Weights, (n_points,), are for units of rows:
+        at client level each client is one.
 
         Within each block's sensitivity whatever the coarse ranges are; a
         `ProtocolError` if these are not released yet.
@@ -272,13 +275,14 @@ class KMeansTask(Task):
             name: str,
             rows: Array,
             moments: Mapping[str, Array],
+            of_rows: RowWeights | None,
         ) -> Array:
             if name == COUNT:
-                return np.array([float(len(rows))])
+                one_group = np.zeros(len(rows), np.int32)
+                return counts_by_label(one_group, 1, of_rows)
             if name == MAGNITUDES:
-                return magnitude_histogram(
-                    rows, domain_of(plan.config, plan.n_features)
-                )
+                domain = domain_of(plan.config, plan.n_features)
+                return magnitude_histogram(rows, domain, of_rows)
             if name in moments:
                 return moments[name]
             if discoveries.box is None:
@@ -286,15 +290,18 @@ class KMeansTask(Task):
                     "ranges were asked for before magnitudes: stop the run and check"
                     " the server."
                 )
-            return range_histogram(rows, discoveries.box)
+            return range_histogram(rows, discoveries.box, of_rows)
 
         def summed(part: slice) -> Sequence[Array]:
             rows = points[part]
-            moments = moments_of(plan, rows) if settings.standard_columns else {}
-            return [of(name, rows, moments) for name in names]
+            of_rows = None if weights is None else weights[part]
+            moments: Mapping[str, Array] = {}
+            if settings.standard_columns:
+                moments = moments_of(plan, rows, of_rows)
+            return [of(name, rows, moments, of_rows) for name in names]
 
         arrays = sum_over_blocks(summed, len(points), points.shape[1])
-        if settings.unit is PrivacyUnit.RECORD:
+        if settings.unit.by_row:
             return arrays
         most = float(settings.examples_per_client)
         pairs = zip(names, arrays, strict=True)
@@ -330,7 +337,7 @@ class KMeansTask(Task):
                 discoveries = replace(discoveries, box=box, unclear=unclear)
             elif block.name == MAGNITUDES:
                 n_examples = discoveries.n_examples or plan.settings.n_examples
-                by_row = plan.settings.unit is PrivacyUnit.RECORD
+                by_row = plan.settings.unit.by_row
                 coarse = find_coarse_ranges(
                     released[block.name],
                     domain,
@@ -631,7 +638,7 @@ def counts_std(plan: Plan) -> tuple[float, bool]:
 
     0 without; and whether it is of rows.
     """
-    by_row = plan.settings.unit is PrivacyUnit.RECORD
+    by_row = plan.settings.unit.by_row
     for planned in reversed(plan.rounds):
         if planned.name in CLOSING_ROUNDS:
             continue

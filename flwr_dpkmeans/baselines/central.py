@@ -31,7 +31,6 @@ from flwr_dpkmeans.privacy.release import (
     PROOF_PAGE,
     ExactRelease,
     GaussianRelease,
-    PrivacyUnit,
 )
 from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine
 from flwr_dpkmeans.privacy.sentences import report_sentence
@@ -91,7 +90,7 @@ def require_central(config: RunConfig) -> None:
 
     No central baseline has either.
     """
-    if config.unit is not PrivacyUnit.RECORD:
+    if not config.unit.by_row:
         raise ConfigurationError(
             f"unit is {config.unit.value!r}, but {config.algorithm!r} protects 'record'"
             " only: choose unit='record', or the algorithm 'proxy_lloyd' for 'client'."

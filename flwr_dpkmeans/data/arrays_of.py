@@ -14,6 +14,8 @@ from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 def as_array(points: object) -> NDArray[np.generic]:
     """Turn array-likes and frames into an array of any dtype."""
+    if type(points) is np.ndarray:
+        return points
     if isinstance(points, np.ma.MaskedArray):
         plain = np.asarray(points.data)
         # Only numbers can be marked as missing; other types are refused afterwards in

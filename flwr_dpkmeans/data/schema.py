@@ -165,6 +165,9 @@ class Schema(Stated):
     file : Dialect, or mapping
         What is stated of the files: separator, decimal, header and so on. It is no part
         of what parties agree on, and each may state its own.
+    person_column : str
+        The column that says whose row it is, for ``unit="person"``: neither clustered
+        nor profiled, and no part of what parties agree on.
     gap_share : float
         What part of the budget it takes to count the cells that are there, by cluster,
         of each column whose gaps stay in the clustering (``missing = "centre"``); 0:
@@ -196,6 +199,8 @@ class Schema(Stated):
     profile: tuple[str, ...] = ()
     profile_share: float = Field(0.05, gt=0.0, lt=0.5)
     gap_share: float = Field(_USUAL_GAP_SHARE, ge=0.0, lt=0.5)
+    person_column: str = ""
+    """Whose row it is: see `Persons`. No part of what parties agree on, as the next."""
     file: Dialect = UNSTATED
     """How files of delimited text are written; a party's own file may differ."""
 
@@ -221,6 +226,7 @@ class Schema(Stated):
         self._require_clustered_or_profiled()
         self._require_no_cycle_in_profile()
         self._require_shares_with_a_use()
+        self._require_person_apart()
         for names in ([column.name for column in self.columns], self.feature_names):
             if len(set(names)) < len(names):
                 raise ValueError(
@@ -275,6 +281,14 @@ class Schema(Stated):
             )
             raise ValueError(f"{total}, but they must be below 0.5: lower one of them")
 
+    def _require_person_apart(self) -> None:
+        """Refuse to cluster or profile the column that says whose row it is."""
+        if self.person_column in {column.name for column in self.columns}:
+            raise ValueError(
+                f"person_column is {self.person_column!r}, which is a column of it, but"
+                " whose row it is says nothing about the row: leave it out of columns"
+            )
+
     @classmethod
     def load(cls, path: str | Path) -> Schema:
         """Read a TOML file; a ConfigurationError has its path."""
@@ -304,6 +318,8 @@ class Schema(Stated):
         # its file says.
         if self.gap_share != _USUAL_GAP_SHARE:
             keys["gap_share"] = self.gap_share
+        if self.person_column:
+            keys["person_column"] = self.person_column
         if self.file != UNSTATED:
             keys["file"] = self.file.stated()
         keys["columns"] = {column.name: column.to_dict() for column in self.columns}
@@ -315,7 +331,10 @@ class Schema(Stated):
 
         Parties' files may be written differently.
         """
-        agreed = {key: value for key, value in self.to_dict().items() if key != "file"}
+        own_keys = ("file", "person_column")
+        agreed = {
+            key: value for key, value in self.to_dict().items() if key not in own_keys
+        }
         text = json.dumps(["flwr-dpkmeans schema", agreed])
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -359,6 +378,7 @@ class Schema(Stated):
             "columns": columns,
             "scale": self.scale,
             "file": self.file,
+            "person_column": self.person_column,
         }
         if any(column.missing == Missing.CENTRE for column in columns):
             parts["gap_share"] = 0.0

@@ -32,6 +32,11 @@ from flwr_dpkmeans.data.files.raw_table import RawTable
 from flwr_dpkmeans.data.files.reader import open_table
 from flwr_dpkmeans.data.files.split_column import values_of
 from flwr_dpkmeans.data.frame_names import require_names
+from flwr_dpkmeans.data.loading.person_column import (
+    NO_PERSONS,
+    PersonColumn,
+    digests_of,
+)
 from flwr_dpkmeans.data.loading.table import Table
 from flwr_dpkmeans.data.said_once import say_once
 from flwr_dpkmeans.data.store import Store
@@ -46,6 +51,7 @@ def load_table(
     ignored: Collection[str] = (),
     columns: Collection[str] = (),
     dialect: Dialect = UNSTATED,
+    person: PersonColumn = NO_PERSONS,
 ) -> Table:
     """Load the numeric columns of a file, as a simulation does.
 
@@ -73,6 +79,8 @@ def load_table(
         Of a file with names only these are looked at besides; empty: all.
     dialect : Dialect
         What is stated of a file of delimited text.
+    person : PersonColumn
+        Column that says whose row it is, which is left out.
 
     Raises
     ------
@@ -86,6 +94,7 @@ def load_table(
         partition_column,
         ignored,
         columns,
+        person,
     )
     table = Table.joined(survey.blocks(), Store(), path)
     say_doubts(opened)
@@ -125,12 +134,14 @@ class _Survey:
         partition_column: str,
         ignored: Collection[str],
         columns: Collection[str],
+        person: PersonColumn,
     ) -> None:
         self._opened = opened
         self._label_column = label_column
         self._partition_column = partition_column
         self._ignored = ignored
         self._columns = columns
+        self._person = person
         self.split_by = list[RawColumn]()
         self.names = list[str]()
         self.named = False
@@ -141,19 +152,23 @@ class _Survey:
 
     def blocks(self) -> Iterator[Table]:
         """Yield all columns as points; text is NaN."""
-        use = ColumnUse(texts={self._partition_column}, keeps_text=False)
+        texts = {self._partition_column, self._person.name}
+        use = ColumnUse(texts=texts, keeps_text=False)
         for raw in self._opened.blocks(use):
             by = raw.column_of("partition_column", self._partition_column)
             if by is not None:
                 self.split_by.append(by)
             label = raw.column_of("label_column", self._label_column)
-            chosen = self._chosen(raw, (label, by))
+            person = raw.column_of("person_column", self._person.name)
+            chosen = self._chosen(raw, (label, by, person))
             self._table, self.named = raw, raw.named
             self.names = [column.name for column in chosen]
             self._count(chosen)
             numbers = [_numbers_or_gaps(column, raw.n_rows) for column in chosen]
             yield Table(
-                np.stack(numbers, axis=1), labels=raw.labels(self._label_column)
+                np.stack(numbers, axis=1),
+                labels=raw.labels(self._label_column),
+                persons=digests_of(raw, self._person),
             )
 
     def _chosen(

@@ -146,6 +146,10 @@ class NodeOptions(SettingsFile):
     """
     label_column: str = ""
     """Column of classes, for a private evaluation; "": none."""
+    person_column: str = ""
+    """Column that says whose row it is, for runs with unit "person"; "": the schema's,
+    or none.
+    """
     profile_columns: tuple[str, ...] = Field((), strict=False)
     """Columns that the local profile describes besides those that are clustered.
 
@@ -238,23 +242,28 @@ class NodeOptions(SettingsFile):
             ("columns", self.columns),
             ("profile-columns", self.profile_columns),
         ):
-            config |= {key: _separated(names)} if names else {}
+            if names:
+                config[key] = _separated(names)
         if self.file:
             config["file"] = json.dumps(self.dialect.stated())
-        return config if self.header else config | {"header": "no"}
+        if not self.header:
+            config["header"] = "no"
+        return config
 
 
 _NODE_CONFIG = (
-    *(
-        "data_path",
-        "data_id",
-        "policy",
-        "ledger",
-        "identity",
-        "output",
-        "label_column",
-        "log_format",
-        "log_file",
-    ),
-    *("query", "table_schema", "verbose", "cache"),
+    "data_path",
+    "data_id",
+    "policy",
+    "ledger",
+    "identity",
+    "output",
+    "label_column",
+    "person_column",
+    "log_format",
+    "log_file",
+    "query",
+    "table_schema",
+    "verbose",
+    "cache",
 )

@@ -30,6 +30,7 @@ from flwr_dpkmeans.data.schema_source import schema_of
 from flwr_dpkmeans.errors import ConfigurationError, DataError, InputWarning, warn
 from flwr_dpkmeans.estimators.federate import federate_tables
 from flwr_dpkmeans.estimators.fitted import CURATED, ordered
+from flwr_dpkmeans.estimators.fitted_persons import stated_persons, taken_apart
 from flwr_dpkmeans.estimators.inputs import Answer, PartyLabels, PartyTables
 from flwr_dpkmeans.estimators.party_tables import Tables
 from flwr_dpkmeans.estimators.refusals import (
@@ -346,11 +347,28 @@ class DPNaiveBayes(_NaiveBayesClassifier):
     (['well', 'ill'], 'curator')
     """
 
-    def fit(self, X: ArrayLike, y: ArrayLike | None = None, **unknown: object) -> Self:
-        """Learn from the rows of a table, (n, n_features), and their classes, (n,)."""
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
+        *,
+        persons: ArrayLike | str | None = None,
+        **unknown: object,
+    ) -> Self:
+        """Learn from the rows of a table, (n, n_features), and their classes, (n,).
+
+        `persons`, ids, (n,), or the name of a column, say whose row each is: then all
+        rows of a person are protected.
+        """
         require_no_others(unknown)
         schema = schema_of(self.bounds)
-        tables = Tables.alone(X, schema)
+        X, ids = taken_apart(
+            X,
+            stated_persons(persons, schema),
+            schema=schema,
+            is_one_table=True,
+        )
+        tables = Tables.alone(X, schema).with_persons(ids)
         require_declared(self.n_examples, tables.total)
         self.schema_ = schema
         federation = CURATED | {"engine": "direct"}
@@ -384,6 +402,9 @@ class FederatedNaiveBayes(_NaiveBayesClassifier):
         None: numbers only.
     smoothing : float
         Laplace smoothing: rows added to each class and category.
+    unit : str
+        ``"record"``, or ``"client"`` where a client's whole table is protected: each
+        client then counts as much as any other one.
     trust, noise : str
         As in `FederatedKMeans`.
     random_state : int, RandomState or Generator, optional
@@ -424,6 +445,7 @@ class FederatedNaiveBayes(_NaiveBayesClassifier):
     (True, True)
     """
 
+    unit: str = "record"
     trust: str | None = None
     engine: str = "inprocess"
 
@@ -433,26 +455,39 @@ class FederatedNaiveBayes(_NaiveBayesClassifier):
         y: PartyLabels | None = None,
         *,
         groups: ArrayLike | None = None,
+        persons: object = None,
         **unknown: object,
     ) -> Self:
         """Learn from the parties' rows, (n_i, n_features), and their classes, (n_i,).
 
         Each is a list, or a mapping by the parties' names. With `groups`, (n,), the
         party of each row, `X` is one table of all rows, (n, n_features), and `y` is
-        (n,), as scikit-learn's pipelines and searches have them.
+        (n,), as scikit-learn's pipelines and searches have them. `persons` are as in
+        `FederatedKMeans.fit`: then all rows of a person at one party are protected.
         """
         require_no_others(unknown)
         schema = schema_of(self.bounds)
         argument = "parts" if groups is None else "X"
+        X, ids = taken_apart(
+            X,
+            stated_persons(persons, schema),
+            argument,
+            schema=schema,
+            is_one_table=groups is not None,
+        )
         tables = Tables.of(
             X,
             argument,
             groups=groups,
             schema=schema,
-        )
+        ).with_persons(ids)
         self.schema_ = schema
         labels = y if groups is None else _one_column(y)
-        federation = {"trust": self.trust, "engine": self.engine}
+        federation = {
+            "unit": self.unit,
+            "trust": self.trust,
+            "engine": self.engine,
+        }
         self._learn(tables, labels, federation)
         return self
 

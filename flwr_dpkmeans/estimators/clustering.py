@@ -33,11 +33,17 @@ from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Encoded
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.estimators.fitted import lacks_names, ordered
+from flwr_dpkmeans.estimators.fitted_persons import unit_of
 from flwr_dpkmeans.estimators.inputs import Answer, Answers, PartyLabels, PartyTables
 from flwr_dpkmeans.estimators.party_tables import Tables
 from flwr_dpkmeans.estimators.progress_bar import progress_bar
 from flwr_dpkmeans.estimators.refusals import require_rows
-from flwr_dpkmeans.estimators.run_engines import ENGINES, InOnePlace, fit_in_one_place
+from flwr_dpkmeans.estimators.run_engines import (
+    ENGINES,
+    InOnePlace,
+    fit_in_one_place,
+    played,
+)
 from flwr_dpkmeans.estimators.table_lists import n_rows_of, name_columns, tables_in
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
 from flwr_dpkmeans.kernels.grid import round_to_grid
@@ -282,14 +288,18 @@ class PrivateClustering(
             config, server_points = self._config(self._run_options(), tables)
             labels = self._labels(y, tables, config)
             if config.algorithm in NOT_FEDERATED:
-                result = fit_in_one_place(config, tables.parts)
+                result = fit_in_one_place(
+                    config,
+                    tables.parts,
+                    persons=tables.persons_of(config.settings),
+                )
                 self._set_result(config, tables, result)
                 return
             with progress_bar() as on_step:
-                play = ENGINES[self.engine]
-                run = play(
+                run = played(
+                    self.engine,
                     config,
-                    tables.parts,
+                    tables,
                     server_points,
                     labels,
                     on_step,
@@ -399,11 +409,13 @@ class PrivateClustering(
         tables: Tables,
     ) -> tuple[RunConfig, Array | None]:
         """Validate the configuration of this fit, and read the server's points."""
+        options = {**options, "unit": unit_of(options["unit"], tables.persons)}
         algorithm = options["algorithm"]
         n_examples = options["n_examples"]
         takes_total = _takes_total(options)
         if takes_total:
-            _require_rows_for(options["n_clusters"], tables.total)
+            things = "persons" if tables.persons else "rows"
+            _require_rows_for(options["n_clusters"], tables.total, things)
         ENGINES.find(self.engine)
         has_server_data = self.server_data is not None
         _require_clustering(algorithm, has_server_data=has_server_data)
@@ -528,14 +540,14 @@ def _takes_total(options: FlatOptions) -> bool:
     return not is_private(options["bounds"])
 
 
-def _require_rows_for(n_clusters: object, n_rows: int) -> None:
-    """Refuse tables that have fewer rows than there shall be clusters."""
+def _require_rows_for(n_clusters: object, n_rows: int, things: str) -> None:
+    """Refuse tables that have fewer rows, or persons, than there shall be clusters."""
     if not isinstance(n_clusters, int) or isinstance(n_clusters, bool):
         return
     if n_rows < n_clusters:
         raise DataError(
-            f"all tables together have {n_rows} rows, but {n_clusters} clusters need"
-            " at least as many: choose fewer clusters or add data."
+            f"all tables together have {n_rows} {things}, but {n_clusters} clusters"
+            " need at least as many: choose fewer clusters or add data."
         )
 
 

@@ -14,6 +14,7 @@ from flwr_dpkmeans.data.schema_source import schema_of
 from flwr_dpkmeans.errors import InputWarning, warn
 from flwr_dpkmeans.estimators.clustering import PrivateClustering
 from flwr_dpkmeans.estimators.fitted import CURATED
+from flwr_dpkmeans.estimators.fitted_persons import stated_persons, taken_apart
 from flwr_dpkmeans.estimators.inputs import Answer
 from flwr_dpkmeans.estimators.party_tables import Tables
 from flwr_dpkmeans.estimators.refusals import require_declared, require_no_others
@@ -65,13 +66,29 @@ class DPKMeans(PrivateClustering):
 
     engine = "direct"
 
-    def fit(self, X: ArrayLike, y: ArrayLike | None = None, **unknown: object) -> Self:
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
+        *,
+        persons: ArrayLike | str | None = None,
+        **unknown: object,
+    ) -> Self:
         """Cluster the rows of a table, (n, n_features).
 
-        `y`, (n,), are labels for an evaluation.
+        `y`, (n,), are labels for an evaluation. `persons`, ids, (n,), or the name of a
+        column, say whose row each is: then all rows of a person are protected.
         """
         require_no_others(unknown)
-        tables = Tables.alone(X, schema_of(self.bounds))
+        schema = schema_of(self.bounds)
+        persons_or_column = stated_persons(persons, schema)
+        X, ids = taken_apart(
+            X,
+            persons_or_column,
+            schema=schema,
+            is_one_table=True,
+        )
+        tables = Tables.alone(X, schema).with_persons(ids)
         warn(self._doubts(tables), InputWarning)
         self._fit(tables, y)
         warn(self.privacy_.warnings)
@@ -114,6 +131,8 @@ class DPKMeans(PrivateClustering):
         fit_options: Mapping[str, object],
     ) -> Answer:
         """Apply a method to the one table."""
+        persons = fit_options.get("persons")
+        X, _ = taken_apart(X, persons, schema=self.schema_, is_one_table=True)
         return method(X)
 
 

@@ -19,10 +19,12 @@ from flwr_dpkmeans.errors import (
     InputWarning,
     warn,
 )
+from flwr_dpkmeans.estimators.fitted_persons import stated_persons, taken_apart, unit_of
 from flwr_dpkmeans.estimators.inputs import PartyLabels
 from flwr_dpkmeans.estimators.party_tables import Tables
-from flwr_dpkmeans.estimators.run_engines import ENGINES
+from flwr_dpkmeans.estimators.run_engines import ENGINES, played
 from flwr_dpkmeans.options import PrivateBounds
+from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.results.federated import Federated
 from flwr_dpkmeans.sums.task import TASKS, Task
 
@@ -33,6 +35,7 @@ def federate(
     *,
     bounds: object,
     labels: Sequence[ArrayLike] | None = None,
+    persons: object = None,
     engine: str = "inprocess",
     n_examples: int | str | None = None,
     **options: Any,
@@ -54,6 +57,8 @@ def federate(
     labels : sequence of array-like of int or str, (n_i,), optional
         Classes from 0 on, for a task that looks at labels; or their names, all of which
         occur: they are public then.
+    persons : str or sequence of array-like, (n_i,), optional
+        Whose row each is, as in `FederatedKMeans.fit`: then persons are protected.
     engine : str
         ``"inprocess"``: Flower's messages in this process; ``"direct"``: the same
         rounds without messages.
@@ -78,7 +83,11 @@ def federate(
     >>> result["mean"].round(), result.privacy.epsilon <= 8.0
     (array([3.]), True)
     """
-    tables = Tables.of(parts, "parts", schema=schema_of(bounds))
+    schema = schema_of(bounds)
+    unit = options.get("unit", PrivacyUnit.RECORD.value)
+    persons = stated_persons(persons, schema, unit)
+    without, ids = taken_apart(parts, persons, "parts", schema=schema)
+    tables = Tables.of(without, "parts", schema=schema).with_persons(ids)
     return federate_tables(
         task,
         tables,
@@ -106,11 +115,13 @@ def federate_tables(
     `class_names` are public, in the order of the classes; None: labels are numbers from
     0 on, or texts.
     """
-    play = ENGINES.find(engine)
+    ENGINES.find(engine)
     schema = schema_of(bounds)
     _require_public_bounds(bounds, schema)
     run_options = _options_of(task) | options
     run_options["bounds"] = bounds if schema is None else schema
+    unit = run_options.get("unit", PrivacyUnit.RECORD.value)
+    run_options["unit"] = unit_of(unit, tables.persons)
     run_options["n_examples"] = tables.n_examples if n_examples is None else n_examples
     config, _ = tables.run(run_options)
     n_classes = config.task.n_classes(config.settings)
@@ -134,9 +145,10 @@ def federate_tables(
             option,
             names,
         )
-    result = play(
+    result = played(
+        engine,
         config,
-        tables.parts,
+        tables,
         None,
         codes,
     )

@@ -20,12 +20,13 @@ from flwr_dpkmeans.algorithms.server.box_widths import squared_unit
 from flwr_dpkmeans.data.schema_source import schema_of
 from flwr_dpkmeans.errors import ConfigurationError, InputWarning, warn
 from flwr_dpkmeans.estimators.clustering import PrivateClustering
+from flwr_dpkmeans.estimators.fitted_persons import stated_persons, taken_apart
 from flwr_dpkmeans.estimators.inputs import Answer, Answers, PartyLabels, PartyTables
 from flwr_dpkmeans.estimators.party_tables import Tables
 from flwr_dpkmeans.estimators.refusals import require_no_others
-from flwr_dpkmeans.estimators.run_engines import ENGINES
+from flwr_dpkmeans.estimators.run_engines import played
 from flwr_dpkmeans.estimators.table_lists import n_rows_of
-from flwr_dpkmeans.options import ClientLevel, Cohort, FlatOptions
+from flwr_dpkmeans.options import ClientLevel, Cohort, FlatOptions, PersonLevel
 from flwr_dpkmeans.results.run_result import ClusterChoice
 from flwr_dpkmeans.sums.settings import Settings
 
@@ -63,8 +64,10 @@ class FederatedKMeans(PrivateClustering):
     delta : float, optional
         None: 1/(N ln N), lowered where a private count finds so many rows that it would
         not be below 1/N. 0 with ``"sulloyd"`` alone, whose noise is Laplace.
-    unit : str or ClientLevel
-        ``"record"``: neighbouring data sets differ in one row; ``"client"``: in one
+    unit : str, PersonLevel or ClientLevel
+        ``"record"``: neighbouring data sets differ in one row; ``"person"``: in all
+        rows of one person at one party, with ``PersonLevel(rows_per_person=None)``,
+        where `fit` is given `persons`; ``"client"``: in one
         client's whole table, with ``ClientLevel(examples_per_client=50,
         sampling_rate=1.0)``.
     trust : str, optional
@@ -94,10 +97,10 @@ class FederatedKMeans(PrivateClustering):
         ``"inprocess"``: Flower's messages in this process; ``"direct"``: the same
         rounds, noise and masks without messages, for thousands of clients.
     n_examples : int, "private" or PrivateCount, optional
-        Public number of rows; None: the total of the parts, listed in the report as
-        declared public. With private bounds, and where a schema drops rows, it is
-        public only if given: None then stands for ``"private"``, a private count, as
-        ``PrivateCount(share=0.02)``.
+        Public number of rows, or of persons; None: the total of the parts, listed in
+        the report as declared public. With private bounds, and where a schema drops
+        rows, it is public only if given: None then stands for ``"private"``, a private
+        count, as ``PrivateCount(share=0.02)``.
     evaluation : "private", "exact", Evaluation or ExactEvaluation, optional
         ``"private"``: one more round measures the result, with a share of the same
         budget, as ``Evaluation(share=0.05, n_classes=0, radius=None)``; ``"exact"``:
@@ -178,7 +181,7 @@ class FederatedKMeans(PrivateClustering):
     ((3, 2), True, True)
     """
 
-    unit: str | ClientLevel = "record"
+    unit: str | PersonLevel | ClientLevel = "record"
     trust: str | None = None
     engine: str = "inprocess"
     cohort: Cohort | None = None
@@ -191,6 +194,7 @@ class FederatedKMeans(PrivateClustering):
         groups: ArrayLike | None = None,
         clients: Callable[[int], ArrayLike] | None = None,
         n_clients: int | None = None,
+        persons: object = None,
         **unknown: object,
     ) -> Self:
         """Cluster the parties' data together.
@@ -214,6 +218,11 @@ class FederatedKMeans(PrivateClustering):
             Instead of `X`: ``clients(i)`` makes client i's table, 0 <= i < n_clients,
             the same one each time. With ``engine="direct"`` no more than one is in
             memory.
+        persons : str, or sequence or mapping of array-like, or array-like, optional
+            Whose row each is: the name of a column, which is not clustered, or ids as
+            `X` has rows, which are compared as text. Persons are protected then, each
+            with all rows at one party, as with ``unit="person"``; a missing id is a
+            person of its own. None: the schema's ``person_column``.
 
         Raises
         ------
@@ -239,7 +248,14 @@ class FederatedKMeans(PrivateClustering):
         require_no_others(unknown)
         schema = schema_of(self.bounds)
         if clients is None and n_clients is None:
-            tables = Tables.of(X, groups=groups, schema=schema)
+            persons = stated_persons(persons, schema, self._unit)
+            X, ids = taken_apart(
+                X,
+                persons,
+                schema=schema,
+                is_one_table=groups is not None,
+            )
+            tables = Tables.of(X, groups=groups, schema=schema).with_persons(ids)
         else:
             tables = Tables.made(
                 clients,
@@ -248,6 +264,7 @@ class FederatedKMeans(PrivateClustering):
                 y,
                 groups,
                 schema,
+                persons,
             )
         warn(self._doubts(tables), InputWarning)
         self._fit(tables, y)
@@ -258,14 +275,16 @@ class FederatedKMeans(PrivateClustering):
         self,
         X: Sequence[ArrayLike],
         max_clusters: int | None = None,
+        *,
+        persons: object = None,
     ) -> ClusterChoice:
         """Choose the number of clusters from noisy weights of the server's points.
 
         The first two rounds of FedDP-KMeans run with `max_clusters` (None: the
-        constructor's) on `X`, which is as in `fit`, and on the whole of epsilon. The
-        cost curve and its elbow are post-processing and cost nothing more
-        (FedDP-KMeans, appendix H.3). With ``n_clusters="auto"``, `fit` chooses k and
-        clusters within one budget instead. Raises a `ConfigurationError` if the
+        constructor's) on `X`, which is as in `fit`, as are `persons`, and on the whole
+        of epsilon. The cost curve and its elbow are post-processing and cost nothing
+        more (FedDP-KMeans, appendix H.3). With ``n_clusters="auto"``, `fit` chooses k
+        and clusters within one budget instead. Raises a `ConfigurationError` if the
         algorithm is not ``feddp_kmeans``, or the trust model not ``distributed``: the
         choice is public.
         """
@@ -275,16 +294,23 @@ class FederatedKMeans(PrivateClustering):
             # Without the columns that only describe clusters, of which there are none.
             schema = schema.clustered
             options["bounds"] = schema
-        tables = Tables.of(X, schema=schema)
+        persons = stated_persons(persons, schema, self._unit)
+        X, ids = taken_apart(X, persons, schema=schema)
+        tables = Tables.of(X, schema=schema).with_persons(ids)
         warn(self._doubts(tables), InputWarning)
         with run_options.objects_options():
             config, server_points = self._config(options, tables)
-            run = ENGINES[self.engine](config, tables.parts, server_points)
+            run = played(self.engine, config, tables, server_points)
         warn(run.privacy.warnings)
         curve = run.state.extras.get(COST_CURVE, np.zeros(0))
         # In scaled units where the features have bounds of different widths.
         costs = curve * (squared_unit(config.settings.bounds) or 1.0)
         return ClusterChoice(len(run.state.centroids), costs, run.privacy)
+
+    @property
+    def _unit(self) -> object:
+        """The unit's short form."""
+        return self._run_options()["unit"]
 
     def _choice_options(self, max_clusters: int | None) -> FlatOptions:
         """Options of the run that chooses k, by flat names."""
@@ -380,7 +406,15 @@ class FederatedKMeans(PrivateClustering):
         fit_options: Mapping[str, object],
     ) -> Answers:
         """Apply a method to each party's table, or to the one that groups divide."""
-        if fit_options.get("groups") is not None:
+        is_one_table = fit_options.get("groups") is not None
+        persons = fit_options.get("persons")
+        X, _ = taken_apart(
+            X,
+            persons,
+            schema=self.schema_,
+            is_one_table=is_one_table,
+        )
+        if is_one_table:
             return method(X)
         tables = list(X.values()) if isinstance(X, Mapping) else list(X)
         answers_of_tables = {}

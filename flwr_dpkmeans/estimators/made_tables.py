@@ -53,6 +53,11 @@ class MadeTables(Sequence[Array]):
         labels = tuple(column_labels(first))
         return MadeColumns(names, labels, points.shape[1])
 
+    @property
+    def n_columns(self) -> int:
+        """Width of each table, or else it is refused when it is looked at."""
+        return self.columns.width
+
     def _made(self, client: int) -> ArrayLike:
         """Call the function for one client, whose errors then name it."""
         try:

@@ -20,6 +20,7 @@ from flwr_dpkmeans.data.classes import codes_of
 from flwr_dpkmeans.data.columns.treatment import Missing
 from flwr_dpkmeans.data.doubts.notebook import doubts_of_frames, doubts_of_rows
 from flwr_dpkmeans.data.frame_names import frame_columns
+from flwr_dpkmeans.data.loading.person_ids import person_digests, require_one_each
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.row_labels import in_order_of, row_labels
 from flwr_dpkmeans.data.schema import Encoded, Schema
@@ -30,6 +31,11 @@ from flwr_dpkmeans.data.validated import (
     validate_points,
 )
 from flwr_dpkmeans.errors import ConfigurationError, DataError, require_whole
+from flwr_dpkmeans.estimators.fitted_persons import (
+    PersonIds,
+    count_persons,
+    key_of_run,
+)
 from flwr_dpkmeans.estimators.inputs import PartyTables
 from flwr_dpkmeans.estimators.made_tables import MadeTables
 from flwr_dpkmeans.estimators.party_checks import (
@@ -40,10 +46,12 @@ from flwr_dpkmeans.estimators.party_checks import (
 from flwr_dpkmeans.estimators.schema_cautions import schema_cautions
 from flwr_dpkmeans.kernels.blocks import row_blocks
 from flwr_dpkmeans.options import FlatOptions, build_config
+from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.persons.counted_persons import Persons
 from flwr_dpkmeans.sums.plan import MAX_CLIENTS
 from flwr_dpkmeans.sums.round import Array, Labels
-from flwr_dpkmeans.sums.settings import Box
+from flwr_dpkmeans.sums.settings import Box, Settings
 from flwr_dpkmeans.sums.statement import (
     LOCAL,
     count_outside,
@@ -88,6 +96,10 @@ class Tables:
     """Of each table that the caller gave, what its rows are called (`row_labels`)."""
     frames: tuple[object, ...] = field(default=(), repr=False)
     """The tables as the caller gave them, where a schema reads them."""
+    persons: tuple[PersonIds, ...] = field(default=(), repr=False)
+    """Of each party's rows, whose they are, where one person is protected."""
+    n_persons: int = 0
+    """Persons of all parties, those included whose rows a schema leaves out."""
 
     @classmethod
     def of(
@@ -293,10 +305,15 @@ class Tables:
 
     @cached_property
     def total(self) -> int:
-        """Rows of all parties together, those included that a schema leaves out.
+        """Rows or persons of all parties, those included that a schema leaves out.
 
         How many these are is private.
         """
+        return self.n_persons if self.persons else self._n_rows
+
+    @cached_property
+    def _n_rows(self) -> int:
+        """Rows of all parties, those included that a schema leaves out."""
         n_encoded = sum(table.n_rows for table in self.encoded)
         if n_encoded:
             return n_encoded
@@ -317,6 +334,42 @@ class Tables:
         if any(column.missing == Missing.DROP for column in columns):
             return PRIVATE
         return self.total
+
+    def with_persons(self, ids: Sequence[PersonIds] | None) -> Tables:
+        """The same tables, of which it is known whose rows these are.
+
+        `ids` are those of each table that the caller gave; None: nobody knows.
+        """
+        if ids is None:
+            return self
+        of_parts: list[PersonIds] = []
+        for number, of_table in enumerate(ids):
+            n_rows = self._n_rows if self.rows else len(self.parts[number])
+            if self.encoded:
+                n_rows = self.encoded[number].n_rows
+            require_one_each(len(of_table), n_rows)
+            table_ids = np.array(of_table, dtype=object)
+            if self.encoded:
+                table_ids = table_ids[self.encoded[number].rows]
+            parts = [table_ids]
+            if self.rows:
+                parts = [table_ids[rows] for rows in self.rows]
+            of_parts += [part.tolist() for part in parts]
+        # One with rows at two parties is two persons.
+        counted = of_parts if self.rows else ids
+        n_persons = sum(map(count_persons, counted))
+        return replace(self, persons=tuple(of_parts), n_persons=n_persons)
+
+    def persons_of(self, settings: Settings) -> list[Persons] | None:
+        """Whose rows the parties' are, hashed with a key that is drawn for this run.
+
+        None where no person is protected.
+        """
+        if settings.unit is not PrivacyUnit.PERSON:
+            return None
+        key, salt = key_of_run(settings)
+        digests = [person_digests(ids, key) for ids in self.persons]
+        return [Persons(of_party, salt) for of_party in digests]
 
     def local_cautions(
         self,
@@ -339,6 +392,7 @@ class Tables:
             delta,
             sum(counts, np.zeros(1)),
             self.names,
+            self.n_persons if self.persons else None,
         )
         against_rows = fewer_rows_cautions(config, self.total)
         against_parties = party_cautions(
@@ -365,7 +419,10 @@ class Tables:
             schema,
         )
         if schema is not None:
-            sentences += doubts_of_frames(self.frames, schema)
+            persons_known = len(self.persons) > 0
+            sentences += doubts_of_frames(
+                self.frames, schema, persons_known=persons_known
+            )
         return tuple(LOCAL + sentence for sentence in sentences)
 
     def run(
@@ -448,7 +505,7 @@ class Tables:
             check = partial(codes_of, names=names)
         if self.rows:
             in_order = in_order_of(self.indexes[0], y, "y")
-            codes = check(in_order, self.total)
+            codes = check(in_order, self._n_rows)
             if self.encoded:
                 codes = codes[self.encoded[0].rows]
             return [codes[rows] for rows in self.rows]

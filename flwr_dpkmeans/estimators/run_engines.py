@@ -17,6 +17,7 @@ from flwr_dpkmeans.algorithms.server.box_units import in_box, plan_bounds
 from flwr_dpkmeans.errors import (
     ConfigurationError,
 )
+from flwr_dpkmeans.estimators.party_tables import Tables
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.privacy.provenance import Provenance, utc_now
 from flwr_dpkmeans.privacy.report import PrivacyReport
@@ -24,6 +25,7 @@ from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.results.federated import Federated
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.local import run_direct
+from flwr_dpkmeans.sums.persons.counted_persons import Persons
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.registry import Registry
 from flwr_dpkmeans.sums.round import Array, Labels, State
@@ -46,6 +48,8 @@ def play_directly(
     server_points: Array | None,
     labels: Sequence[Labels] | None = None,
     on_step: Callable[[Step], None] = logger.debug,
+    *,
+    persons: Sequence[Persons] | None = None,
 ) -> Federated:
     """Run any task without messages; parameters as in `play_inprocess`."""
     if config.dropout not in (None, Dropout.undisturbed()):
@@ -70,6 +74,7 @@ def play_directly(
             scale=_in_box,
             server_points=points_of_server,
             labels=labels,
+            persons=persons,
             on_step=on_step,
         )
     report = build_report(
@@ -104,8 +109,19 @@ def _in_box(plan: Plan, points: Array) -> Array:
     return in_box(bounds, points, plan.fraction_bits)
 
 
-def fit_in_one_place(config: RunConfig, parts: Sequence[Array]) -> InOnePlace:
-    """Run a baseline that needs all rows, (n_i, d) for each party, together."""
+def fit_in_one_place(
+    config: RunConfig,
+    parts: Sequence[Array],
+    *,
+    persons: Sequence[Persons] | None = None,
+) -> InOnePlace:
+    """Run a baseline that needs all rows, (n_i, d) for each party, together.
+
+    Where persons are protected, one row of each counts.
+    """
+    if persons is not None:
+        pairs = zip(parts, persons, strict=True)
+        parts = [part[of_part.counted(1).rows] for part, of_part in pairs]
     if config.settings.profile_widths:
         raise ConfigurationError(
             f"the schema asks for a profile, but {config.algorithm!r} has none: leave"
@@ -141,3 +157,22 @@ ENGINES: Registry[Callable[..., Federated]] = Registry(
 # Flower is imported when this one is asked for.
 ENGINES.offer("inprocess", "flwr_dpkmeans.flower.engines:play_inprocess")
 ENGINES.add("direct", play_directly)
+
+
+def played(
+    engine: str,
+    config: RunConfig,
+    tables: Tables,
+    server_points: Array | None,
+    labels: Sequence[Labels] | None = None,
+    on_step: Callable[[Step], None] | None = None,
+) -> Federated:
+    """Play a run over tables by one of the engines."""
+    options: dict[str, object] = {}
+    persons = tables.persons_of(config.settings)
+    if persons is not None:
+        options["persons"] = persons
+    if on_step is not None:
+        options["on_step"] = on_step
+    play = ENGINES[engine]
+    return play(config, tables.parts, server_points, labels, **options)

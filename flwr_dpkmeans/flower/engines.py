@@ -23,6 +23,7 @@ from flwr_dpkmeans.node.policy import IN_SIMULATION
 from flwr_dpkmeans.results.federated import Federated
 from flwr_dpkmeans.sums.checks.columns import planned_schema
 from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.persons.counted_persons import Persons
 from flwr_dpkmeans.sums.round import Array, Labels
 from flwr_dpkmeans.sums.statement import Step
 from flwr_dpkmeans.threads import one_thread
@@ -36,6 +37,8 @@ def play_inprocess(
     server_points: Array | None,
     labels: Sequence[Labels] | None = None,
     on_step: Callable[[Step], None] = logger.debug,
+    *,
+    persons: Sequence[Persons] | None = None,
 ) -> Federated:
     """Run any task through Flower's messages.
 
@@ -43,7 +46,8 @@ def play_inprocess(
 
     `parts` (n_i, d; or as in `Encoded`) and `server_points` (n_server, d) are in the
     caller's units; `labels` (n_i,) are for what looks at them; `on_step` is told of
-    each step. The result is one client's: under ``oblivious`` the server has none.
+    each step; `persons` say whose rows these are, where one person is protected. The
+    result is one client's: under ``oblivious`` the server has none.
     """
     n_beside = config.settings.n_beside
     split = [np.split(part, [part.shape[1] - n_beside], axis=1) for part in parts]
@@ -52,6 +56,7 @@ def play_inprocess(
             points,
             feature_names=config.feature_names,
             labels=None if labels is None else labels[i],
+            persons=None if persons is None else persons[i],
         )
         for i, (points, _) in enumerate(split)
     ]

@@ -20,6 +20,7 @@ from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.data.validated import validate_labels, validate_points
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
 from flwr_dpkmeans.log import placed_logger, where_raised
+from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.sums.build import task_round
 from flwr_dpkmeans.sums.checks.columns import (
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from flwr_dpkmeans.algorithms.measure.evaluation_result import EvaluationResult
     from flwr_dpkmeans.results.model import Model
+    from flwr_dpkmeans.sums.persons.counted_persons import Persons
 
 logger = placed_logger("flwr_dpkmeans.client")
 
@@ -87,6 +89,10 @@ class KMeansClient(NumPyClient):
         only; in a deployed node's process it is called after the reply is made, in a
         process of its own with limits. Left out: `X`.
 
+    persons : array-like, (n_examples,), or Persons, optional
+        Whose row each is, for runs with ``unit="person"``: ids of any type, of which
+        none leaves this object.
+
     Examples
     --------
     >>> client = KMeansClient([[0.0, 1.0], [2.0, 3.0]])
@@ -132,6 +138,7 @@ class KMeansClient(NumPyClient):
         labels: ArrayLike | Callable[[], ArrayLike] | None = None,
         schema: Schema | None = None,
         table: Callable[[], object] | None = None,
+        persons: ArrayLike | Persons | None = None,
     ) -> None:
         self.schema = schema
         self.agreement = ""
@@ -163,6 +170,11 @@ class KMeansClient(NumPyClient):
             self.labels = labels
         else:
             self.labels = validate_labels(labels, len(self.points))
+        self.persons: Persons | None = None
+        if persons is not None:
+            from flwr_dpkmeans.flower.client.node_persons import persons_of
+
+            self.persons = persons_of(persons, len(self.points))
         self.output_dir = None if output_dir is None else Path(output_dir)
         if image_shape is not None and (
             len(image_shape) != 2 or math.prod(image_shape) != n_points
@@ -205,25 +217,15 @@ class KMeansClient(NumPyClient):
         plan = plan_of(config)
         index = int(config["round"])
         if plan.is_preliminary(index):
-            statistic = plan.task.preliminary_statistic(
-                plan,
-                index,
-                self._ordered(plan),
-                _discoveries(parameters),
-            )
-            return statistic, 0, {}
+            discoveries = _discoveries(parameters)
+            return self._preliminary(plan, index, discoveries), 0, {}
         step = task_round(plan, index)
         if config.get("unrounded") and step.unrounded:
             # Of a block of rows on a cluster: the node rounds once, for all of them.
             step = replace(step, statistic=step.unrounded[0])
         state = _state(parameters, config)
         started = time.monotonic()
-        arrays = step.arrays_of(
-            self._grid_points(plan),
-            state,
-            self._classes(plan, step),
-            self.beside,
-        )
+        arrays = self._arrays(plan, step, state)
         if isinstance(self.points, Rows):
             n_rows = len(self.points)
             logger.info(
@@ -232,7 +234,34 @@ class KMeansClient(NumPyClient):
                 n_rows,
                 a_second(n_rows, started),
             )
-        return list(arrays), 0, {}
+        return arrays, 0, {}
+
+    def _preliminary(
+        self,
+        plan: Plan,
+        index: int,
+        discoveries: Discoveries,
+    ) -> list[Array]:
+        """Return the arrays of a round before the task's own."""
+        points = self._ordered(plan)
+        if plan.settings.unit is PrivacyUnit.PERSON:
+            from flwr_dpkmeans.sums.persons.person_rows import preliminary_of_persons
+
+            persons = self.persons
+            return preliminary_of_persons(plan, index, persons, points, discoveries)
+        return plan.task.preliminary_statistic(plan, index, points, discoveries)
+
+    def _arrays(self, plan: Plan, step: PrivateSum, state: State) -> list[Array]:
+        """Return a round's arrays."""
+        points = self._grid_points(plan)
+        labels = self._classes(plan, step)
+        if plan.settings.unit is PrivacyUnit.PERSON:
+            from flwr_dpkmeans.sums.persons.person_rows import arrays_of_persons
+
+            return arrays_of_persons(
+                plan, step, self.persons, points, state, labels, self.beside
+            )
+        return list(step.arrays_of(points, state, labels, self.beside))
 
     def _require_writable(self) -> None:
         """Refuse a folder for results that is none, before anything is paid for."""
@@ -251,6 +280,8 @@ class KMeansClient(NumPyClient):
             facts["feature_names"] = json.dumps(self.feature_names)
         if self.labels is not None:
             facts["has_labels"] = True
+        if self.persons is not None:
+            facts["has_persons"] = True
         if self.agreement:
             facts["schema"] = self.agreement
         if self.schema is not None:
@@ -314,7 +345,11 @@ class KMeansClient(NumPyClient):
         from flwr_dpkmeans.data.doubts.doubtful_columns import doubts_about_own_table
 
         names = agreed_names(plan, self.feature_names)
-        warnings = local_cautions(plan.config, plan.delta, self.outside(config), names)
+        n_persons = None
+        if plan.settings.unit is PrivacyUnit.PERSON and self.persons is not None:
+            n_persons = self.persons.n_persons
+        outside = self.outside(config)
+        warnings = local_cautions(plan.config, plan.delta, outside, names, n_persons)
         # A schema's author has looked at the columns. An image's border is one colour,
         # and its pixels are no measures that somebody chose.
         if self.schema is None and self.image_shape is None:
@@ -455,10 +490,19 @@ class ClientTable(TypedDict):
     feature_names: Sequence[str]
     schema: Schema | None
     labels: Callable[[], ArrayLike] | None
+    persons: Persons | None
 
 
-def held_by(table: Table) -> ClientTable:
-    """What a `KMeansClient` is made of, from a table that was loaded."""
+def held_by(table: Table, salt: int = 0) -> ClientTable:
+    """What a `KMeansClient` is made of, from a table that was loaded.
+
+    `salt` chooses among a person's rows.
+    """
+    persons = None
+    if table.persons is not None:
+        from flwr_dpkmeans.sums.persons.counted_persons import Persons
+
+        persons = Persons(table.persons, salt)
     labels = table.labels
     read_labels = None if labels is None else lambda: labels
     return {
@@ -466,6 +510,7 @@ def held_by(table: Table) -> ClientTable:
         "feature_names": table.names,
         "schema": table.schema,
         "labels": read_labels,
+        "persons": persons,
     }
 
 

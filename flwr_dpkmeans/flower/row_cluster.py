@@ -94,6 +94,16 @@ def summed_elsewhere(policy: ClientPolicy) -> ClientPolicy:
     return replace(policy, allowed_units=(PrivacyUnit.RECORD.value,))
 
 
+def require_no_persons(person_column: str) -> None:
+    """Refuse a person column where one person's rows may lie in several blocks."""
+    if person_column:
+        raise ConfigurationError(
+            f"person-column is {person_column!r} for rows on a cluster, whose blocks do"
+            " not know of each other's persons: leave it out, or give the rows as one"
+            " file."
+        )
+
+
 class ClusterClient(KMeansClient):
     """A client whose rows a Ray or Dask cluster reads.
 

@@ -73,6 +73,7 @@ def checked_strategy(
                 width,
                 table.names,
                 has_labels=table.labels is not None,
+                has_persons=table.persons is not None,
             )
     return strategy
 
@@ -240,7 +241,10 @@ def _server_data(config: RunValues) -> Table | Array | None:
     if source == MIXTURE:
         return mixture_of(config).server_points()
     schema = schema_of(config.get("bounds"))
-    left_out = {str(config[key]) for key in ("label-column", "partition-column")}
+    left_out = {
+        str(config[key])
+        for key in ("label-column", "partition-column", "person-column")
+    }
     return load_server_table(source, ignored=left_out - {""}, schema=schema)
 
 

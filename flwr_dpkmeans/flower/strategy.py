@@ -496,6 +496,7 @@ class PrivateKMeans(Strategy):
         names: tuple[str, ...],
         *,
         has_labels: bool,
+        has_persons: bool = False,
     ) -> None:
         """Refuse what simulated clients would refuse once they are asked.
 
@@ -507,6 +508,7 @@ class PrivateKMeans(Strategy):
         plan = self.draft(n_clients)
         tables.require_width(plan, n_features)
         tables.require_labels(plan, has_labels=has_labels)
+        tables.require_persons(plan, has_persons=has_persons)
         tables.require_columns(plan, names)
         if plan.n_features is None:
             redraft_plan(plan, n_features=n_features)

@@ -70,17 +70,18 @@ def in_blocks(
 ) -> Callable[..., Arrays]:
     """Let a statistic, a sum over rows on the grid, see one block after another.
 
-    It is called as ``statistic(points, state, *labels) -> arrays``.
+    It is called as ``statistic(points, state, *beside) -> arrays``; what stands beside
+    the points, such as labels or weights (n_points,), is cut as they are, or None.
     """
 
     def summed(
         points: FloatArray,
         state: object,
-        *labels: npt.NDArray[np.int64],
+        *beside: npt.NDArray[np.generic] | None,
     ) -> Arrays:
         def of_block(rows: Rows) -> Arrays:
-            block_labels = [of_all[rows] for of_all in labels]
-            return statistic(points[rows], state, *block_labels)
+            parts = [None if of_all is None else of_all[rows] for of_all in beside]
+            return statistic(points[rows], state, *parts)
 
         n_rows, n_features = points.shape
         return sum_over_blocks(of_block, n_rows, n_features)

@@ -13,8 +13,8 @@ from flwr_dpkmeans.kernels.block_sums import sum_in_threads
 from flwr_dpkmeans.kernels.blocks import row_blocks
 from flwr_dpkmeans.kernels.clipping import largest_square_within
 from flwr_dpkmeans.kernels.grid import FloatArray
-from flwr_dpkmeans.kernels.label_sums import add_by_label
-from flwr_dpkmeans.kernels.vectors import as_column, as_floats
+from flwr_dpkmeans.kernels.label_sums import add_by_label, counts_by_label
+from flwr_dpkmeans.kernels.vectors import as_column, as_floats, weighted
 
 SumsAndCounts = tuple[FloatArray, FloatArray]
 """Sums (k, d) and counts (k,) of clusters."""
@@ -39,6 +39,7 @@ def relative_statistics(
     points: npt.ArrayLike,
     centroids: npt.ArrayLike,
     radius: float | None,
+    weights: FloatArray | None = None,
 ) -> SumsAndCounts:
     """Sum and count the points of each cluster relative to its centroid.
 
@@ -46,10 +47,13 @@ def relative_statistics(
     assigned to its nearest centroid (ties: the lowest index) and dropped when its
     distance is greater than `radius`, if there is one. Adding or removing one point
     therefore changes one row of the sums by a vector of norm at most `radius`, without
-    slack on the grid, and one count by 1.
+    slack on the grid, and one count by 1. Weights (n,) are of the points' differences
+    from their centroids, as in `flwr_dpkmeans.kernels.vectors.weighted`.
     """
     centers = as_floats(centroids)
     largest_square = None if radius is None else largest_square_within(radius)
+    if weights is not None:
+        return _summed(points, centers, largest_square, weights, origins=centers)
     sums, counts = _summed(points, centers, largest_square)
     relative_sums = sums - as_column(counts) * centers
     return relative_sums, counts
@@ -58,23 +62,30 @@ def relative_statistics(
 def absolute_statistics(
     points: npt.ArrayLike,
     centroids: npt.ArrayLike,
+    weights: FloatArray | None = None,
 ) -> SumsAndCounts:
     """Sum (k, d) and count (k,) the points of each cluster, on the grid.
 
-    Plain Lloyd, SuLloyd and GLloyd do so.
+    Plain Lloyd, SuLloyd and GLloyd do so. Weights (n,) are as in
+    `flwr_dpkmeans.kernels.vectors.weighted`.
     """
     centers = as_floats(centroids)
-    return _summed(points, centers, None)
+    return _summed(points, centers, None, weights)
 
 
 def _summed(
     points: npt.ArrayLike,
     centroids: FloatArray,
     largest_square: float | None,
+    weights: FloatArray | None = None,
+    *,
+    origins: FloatArray | None = None,
 ) -> SumsAndCounts:
     """Sum the points of every block that are no farther away than the bound.
 
-    A point that is dropped goes to an extra row, which is cut off.
+    A point that is dropped goes to an extra row, which is cut off. Weighed points are
+    rounded one by one, so that what they are relative to, `origins` (k, d), if
+    anything, is taken off before.
     """
     table = _as_table(points)
     n_features = centroids.shape[-1]
@@ -91,8 +102,11 @@ def _summed(
                 # Negated, so that a distance that is not a number drops its point.
                 is_far = ~(squares <= largest_square)
                 labels[is_far] = dropped
-            add_by_label(sums, block, labels)
-            counts += np.bincount(labels, minlength=n_labels)
+            if origins is not None:
+                block = block - np.take(origins, labels, axis=0, mode="clip")
+            of_rows = None if weights is None else weights[rows]
+            add_by_label(sums, weighted(block, of_rows), labels)
+            counts += counts_by_label(labels, n_labels, of_rows)
         return [sums, counts]
 
     width = table.shape[-1]

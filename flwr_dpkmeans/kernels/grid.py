@@ -10,6 +10,12 @@ import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
 LabelArray = npt.NDArray[np.int32]
+Sizes = npt.NDArray[np.int64]
+"""Numbers of rows of clients, (m,), any of which may be 0.
+
+Their rows (n, d) lie one client behind the other, and what is made of each client's has
+a leading axis of clients.
+"""
 Mask = npt.NDArray[np.bool_]
 GRID_BITS = 16
 GRID = 2.0**GRID_BITS
@@ -25,9 +31,10 @@ def is_on_grid(values: FloatArray) -> bool:
 
 def toward_zero(values: npt.ArrayLike) -> FloatArray:
     """Round to multiples of 2^-16 toward zero."""
-    floats = np.asarray(values, np.float64)
-    steps = np.trunc(floats * GRID)
-    rounded: FloatArray = steps / GRID
+    rounded: FloatArray = np.array(values, np.float64)
+    rounded *= GRID
+    np.trunc(rounded, out=rounded)
+    rounded /= GRID
     # A negative zero would be a different bit pattern of the same number.
     rounded += 0.0
     return rounded

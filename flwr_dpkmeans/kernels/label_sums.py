@@ -7,10 +7,11 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from flwr_dpkmeans.kernels import compiled
-from flwr_dpkmeans.kernels.grid import FloatArray, LabelArray
-from flwr_dpkmeans.kernels.vectors import as_floats
+from flwr_dpkmeans.kernels.grid import FloatArray, LabelArray, Sizes
+from flwr_dpkmeans.kernels.vectors import as_floats, weighted
 
 # Up to so many entries a matrix of zeros and ones costs less than a sparse one.
 _SMALL_MATRIX = 1 << 14
@@ -40,14 +41,52 @@ def sums_and_counts(
     points: FloatArray,
     labels: LabelArray,
     n_labels: int,
+    weights: FloatArray | None = None,
 ) -> tuple[FloatArray, FloatArray]:
-    """Sum (n_labels, d) and count (n_labels,) the points with each label."""
-    outcome = compiled.label_sums(points, labels, n_labels)
-    if outcome is not None:
-        return outcome
-    sums = _sum_by_numpy(points, labels, n_labels)
-    counts = np.bincount(labels, minlength=n_labels)
-    return sums, as_floats(counts)
+    """Sum (n_labels, d) and count (n_labels,) the points with each label.
+
+    With weights (n,), as `flwr_dpkmeans.kernels.vectors.weighted` takes them, a point
+    adds so much of itself.
+    """
+    if weights is None:
+        outcome = compiled.label_sums(points, labels, n_labels)
+        if outcome is not None:
+            return outcome
+    sums = sum_by_label(weighted(points, weights), labels, n_labels)
+    return sums, counts_by_label(labels, n_labels, weights)
+
+
+def counts_by_label(
+    labels: npt.NDArray[np.integer],
+    n_labels: int,
+    weights: FloatArray | None = None,
+) -> FloatArray:
+    """Count the points with each label below `n_labels`: (n_labels,).
+
+    With weights (n,) on the grid, add up those of each label.
+    """
+    return as_floats(np.bincount(labels, weights, n_labels))
+
+
+def entries_of(labels: LabelArray, n_labels: int, sizes: Sizes) -> LabelArray:
+    """Number rows by their client, and in it by their label below `n_labels`."""
+    if len(sizes) == 1:
+        return labels
+    first_entries = np.arange(len(sizes), dtype=np.int32) * n_labels
+    return np.asarray(np.repeat(first_entries, sizes) + labels, np.int32)
+
+
+def counts_of_each(
+    labels: LabelArray,
+    n_labels: int,
+    sizes: Sizes,
+    weights: FloatArray | None = None,
+) -> FloatArray:
+    """Count each client's rows of each label, (m, n_labels); see `counts_by_label`."""
+    n_clients = len(sizes)
+    entries = entries_of(labels, n_labels, sizes)
+    counts = counts_by_label(entries, n_clients * n_labels, weights)
+    return counts.reshape(n_clients, n_labels)
 
 
 def sum_by_label(

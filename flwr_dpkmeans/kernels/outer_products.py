@@ -10,13 +10,15 @@ import numpy.typing as npt
 
 from flwr_dpkmeans.kernels import compiled
 from flwr_dpkmeans.kernels.block_sums import sum_over_blocks
-from flwr_dpkmeans.kernels.grid import GRID, FloatArray
+from flwr_dpkmeans.kernels.grid import GRID, FloatArray, Sizes
 from flwr_dpkmeans.kernels.residual_sums import UnitResiduals
-from flwr_dpkmeans.kernels.triangles import triangle_of
-from flwr_dpkmeans.kernels.vectors import squared_lengths
+from flwr_dpkmeans.kernels.triangles import triangle_factors, triangle_of
+from flwr_dpkmeans.kernels.vectors import as_column, squared_lengths
 
 # Sums of multiples of 2^-32 below it are exact in float64.
 _EXACT_SUM = 2.0**20
+# Of the digits that weights are cut into.
+_BASE = 2.0**8
 # From here on a matrix product by BLAS is faster.
 _WIDE = 128
 _Prepare = Callable[[FloatArray], FloatArray]
@@ -51,20 +53,22 @@ def outer_product_triangle(
 def outer_product_sums(
     points: FloatArray,
     prepare: _Prepare,
+    weights: FloatArray | None = None,
 ) -> FloatArray:
     """Exact sums that `triangle_of` makes `outer_product_triangle` of.
 
     (2, d (d + 1) / 2): whole grid steps, and the rests. Products of grid values are
     multiples of 2^-32. A block's sums are exact; the blocks are added up as whole grid
     steps and the rest, both exact, so that no row's contribution depends on how many
-    others there are.
+    others there are. With weights (n,), multiples of 2^-16 in [0, 1], each product is
+    multiplied by its row's, exactly: their sum is what is rounded.
     """
     n_features = points.shape[1]
-    entries = _entries(n_features)
+    entries = _triangle_entries(n_features)
 
     def summed(part: slice) -> Sequence[FloatArray]:
         raw = points[part]
-        triangle = _by_kernel(raw, prepare)
+        triangle = None if weights is not None else _by_kernel(raw, prepare)
         if triangle is not None:
             scaled = triangle * GRID
             whole = np.floor(scaled)
@@ -74,14 +78,19 @@ def outer_product_sums(
         rows = prepare(raw)
         squares = squared_lengths(rows)
         largest = float(squares.max(initial=1.0))
+        parts = [(rows, GRID)]
+        if weights is not None:
+            parts = _digits(rows, weights[part])
+            largest *= _BASE
         n_exact = max(1, int(_EXACT_SUM / largest))
-        for first in range(0, len(rows), n_exact):
-            block = rows[first : first + n_exact]
-            product = block.T @ block
-            scaled = product.ravel()[entries] * GRID
-            whole = np.floor(scaled)
-            steps += whole
-            rests += scaled - whole
+        for factors, unit in parts:
+            for first in range(0, len(rows), n_exact):
+                block = slice(first, first + n_exact)
+                product = rows[block].T @ factors[block]
+                scaled = product.ravel()[entries] * unit
+                whole = np.floor(scaled)
+                steps += whole
+                rests += scaled - whole
         return [steps, rests]
 
     # Up to d rows are no larger than their product.
@@ -94,6 +103,42 @@ def outer_product_sums(
     return np.stack(sums)
 
 
+def _digits(rows: FloatArray, weights: FloatArray) -> list[tuple[FloatArray, float]]:
+    """Rows times the digits of their weights, and grid steps in a unit of each.
+
+    A weight has 17 bits and a product 32, more than sums of many have room for.
+    """
+    in_steps = weights * GRID
+    leading = np.floor(in_steps / _BASE)
+    last = in_steps - _BASE * leading
+    leading_rows = rows * as_column(leading)
+    last_rows = rows * as_column(last)
+    return [(leading_rows, _BASE), (last_rows, 1.0)]
+
+
+def outer_products_of_each(
+    rows: FloatArray,
+    sizes: Sizes,
+) -> FloatArray:
+    """Make `outer_product_triangle` of each client's rows: (m, d (d + 1) / 2)."""
+    n_features = rows.shape[1]
+    ends = np.cumsum(sizes)
+    tables = np.split(rows, ends[:-1])
+    squares = squared_lengths(rows)
+    largest_square = squares.max(initial=1.0)
+    if largest_square * sizes.max() > _EXACT_SUM:
+        return np.stack([outer_product_triangle(table) for table in tables])
+    entries = _triangle_entries(n_features)
+    shape = (len(tables), len(entries))
+    triangles = np.empty(shape)
+    for table, triangle in zip(tables, triangles, strict=True):
+        # Exact, so that nothing has to be added up in two parts.
+        product = table.T @ table
+        np.take(product.ravel(), entries, out=triangle, mode="clip")
+    triangles *= triangle_factors(n_features)
+    return triangles
+
+
 def _by_kernel(rows: FloatArray, prepare: _Prepare) -> FloatArray | None:
     """The triangle of rows (n, d), unless NumPy is to sum it."""
     if rows.shape[1] >= _WIDE:
@@ -104,7 +149,7 @@ def _by_kernel(rows: FloatArray, prepare: _Prepare) -> FloatArray | None:
 
 
 @lru_cache(maxsize=16)
-def _entries(n_features: int) -> npt.NDArray[np.intp]:
+def _triangle_entries(n_features: int) -> npt.NDArray[np.intp]:
     """Flat indices of the upper triangle, row by row."""
     rows, columns = np.triu_indices(n_features)
     return rows * n_features + columns

@@ -23,7 +23,7 @@ def triangle_of(sums: FloatArray) -> FloatArray:
     steps, rests = sums.reshape(2, -1)
     total = steps + rests
     n_features = math.isqrt(2 * len(total))
-    scaled = total * (_factors(n_features) / GRID)
+    scaled = total * (triangle_factors(n_features) / GRID)
     return as_floats(scaled)
 
 
@@ -40,14 +40,14 @@ def symmetric_from_triangle(
     """Undo `outer_product_triangle`: the symmetric matrix (d, d) of a triangle."""
     upper = np.zeros((n_features, n_features))
     entries = np.triu_indices(n_features)
-    upper[entries] = as_floats(triangle) / _factors(n_features)
+    upper[entries] = as_floats(triangle) / triangle_factors(n_features)
     diagonal = np.diag(upper)
     doubled = upper + upper.T
     return as_floats(doubled - np.diag(diagonal))
 
 
 @lru_cache(maxsize=16)
-def _factors(n_features: int) -> FloatArray:
+def triangle_factors(n_features: int) -> FloatArray:
     """Factors of the entries: sqrt(2) off the diagonal."""
     rows, columns = np.triu_indices(n_features)
     is_diagonal = rows == columns

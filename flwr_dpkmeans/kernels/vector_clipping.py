@@ -12,30 +12,51 @@ from flwr_dpkmeans.kernels.grid import FloatArray, toward_zero
 from flwr_dpkmeans.kernels.vectors import as_floats
 
 
-def clip_factor(
-    vector: npt.ArrayLike,
+def clip_factors(
+    vectors: FloatArray,
     bound: float,
     *,
     order: int = 2,
-) -> float:
-    """The factor, at most 1, that brings a vector's norm down to `bound`.
+) -> FloatArray:
+    """The factors (m,), at most 1, that bring norms of vectors (m, ...) to `bound`.
 
     The norm is L1 or L2, by its `order`.
     """
-    values = as_floats(vector)
-    norm = _norm(np.ravel(values), order)
+    flat = vectors.reshape(len(vectors), -1)
+    # One by one, as the last digit of a norm depends on the order of its sum.
+    norms = np.array([vector_norm(vector, order) for vector in flat])
     # The computed norm may be a little too small, so vectors within the shade of the
     # bound are scaled as well.
-    if norm <= bound * SHADE:
-        return 1.0
-    return bound * SHADE * SHADE / norm
+    are_short = norms <= bound * SHADE
+    divisors = np.where(are_short, 1.0, norms)
+    return np.where(are_short, 1.0, bound * SHADE * SHADE / divisors)
 
 
-def _norm(values: FloatArray, order: int) -> float:
+def vector_norm(values: FloatArray, order: int) -> float:
     """L1 or L2 norm of values (n,)."""
     if order == 1:
         return float(np.abs(values).sum())
     return math.sqrt(float(values @ values))
+
+
+def scaled_each(vectors: FloatArray, factors: FloatArray) -> FloatArray:
+    """Multiply each of some vectors (m, ...) by its factor (m,), on the grid."""
+    shape = (len(vectors), *[1] * (vectors.ndim - 1))
+    return toward_zero(vectors * factors.reshape(shape))
+
+
+def clip_each(
+    vectors: FloatArray,
+    bound: float,
+    *,
+    order: int = 2,
+) -> FloatArray:
+    """Scale each of some vectors (m, ...) down to a norm of at most `bound`.
+
+    On the grid. FedDP-KMeans, appendix G.4.
+    """
+    factors = clip_factors(vectors, bound, order=order)
+    return scaled_each(vectors, factors)
 
 
 def clip_vector(
@@ -44,10 +65,7 @@ def clip_vector(
     *,
     order: int = 2,
 ) -> FloatArray:
-    """Scale a vector of any shape down to a norm of at most `bound`, on the grid.
-
-    FedDP-KMeans, appendix G.4.
-    """
+    """Scale one vector, of any shape; see `clip_each`."""
     values = as_floats(vector)
-    factor = clip_factor(vector, bound, order=order)
-    return toward_zero(values * factor)
+    (clipped,) = clip_each(values[None], bound, order=order)
+    return np.asarray(clipped)

@@ -22,7 +22,7 @@ from flwr_dpkmeans.options.of_schema import SPREADS_SHARE, schema_settings
 from flwr_dpkmeans.options.option_names import option_defaults, options_of, own_options
 from flwr_dpkmeans.options.seeds import Seed, seed_of
 from flwr_dpkmeans.options.sought import Auto, PrivateBounds, PrivateCount
-from flwr_dpkmeans.options.taking_part import ClientLevel, Cohort
+from flwr_dpkmeans.options.taking_part import ClientLevel, Cohort, PersonLevel
 from flwr_dpkmeans.options.unknown import unknown_argument
 from flwr_dpkmeans.options.without_effect import foreign_option, foreign_table
 
@@ -41,6 +41,7 @@ __all__ = [
     "ExactEvaluation",
     "FlatOptions",
     "Group",
+    "PersonLevel",
     "PrivateBounds",
     "PrivateCount",
     "Seed",

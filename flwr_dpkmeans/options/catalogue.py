@@ -13,7 +13,6 @@ from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.option_rules import Options
 from flwr_dpkmeans.sums.settings import Settings
 
-_CLIENT_LEVEL = frozenset(("examples_per_client", "client_sampling_rate"))
 _FEDERATED = frozenset(("max_silent", "masking"))
 Names = tuple[str, ...]
 
@@ -77,19 +76,22 @@ def _catalogue_of(kinds: Kinds) -> Catalogue:
 def _owners_of_settings(kinds: Kinds) -> dict[str, Names]:
     """Which algorithms take each setting of a run."""
     every = []
-    with_clients = []
+    clipping = []
+    sampling = []
     federated = []
     for kind in kinds:
         every.append(kind.name)
-        if PrivacyUnit.CLIENT in kind.units:
-            with_clients.append(kind.name)
+        if PrivacyUnit.CLIENT in kind.units and kind.clips_clients:
+            clipping.append(kind.name)
+        if PrivacyUnit.CLIENT in kind.units and kind.samples_clients:
+            sampling.append(kind.name)
         if kind.name not in NOT_FEDERATED:
             federated.append(kind.name)
     owners = {"algorithm": tuple(every)}
     for setting in fields(Settings):
         owners[setting.name] = tuple(every)
-    for name in _CLIENT_LEVEL:
-        owners[name] = tuple(with_clients)
+    owners["examples_per_client"] = tuple(clipping)
+    owners["client_sampling_rate"] = tuple(sampling)
     for name in _FEDERATED:
         owners[name] = tuple(federated)
     return owners

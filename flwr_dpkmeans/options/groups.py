@@ -14,7 +14,7 @@ from flwr_dpkmeans.options.group import Group, parameters_of
 from flwr_dpkmeans.options.kinds import task_kind
 from flwr_dpkmeans.options.measuring import Evaluation, ExactEvaluation
 from flwr_dpkmeans.options.sought import Auto, PrivateBounds, PrivateCount
-from flwr_dpkmeans.options.taking_part import ClientLevel, Cohort
+from flwr_dpkmeans.options.taking_part import ClientLevel, Cohort, PersonLevel
 from flwr_dpkmeans.sums.option_rules import Options
 
 GROUPS: tuple[type[Group], ...] = (
@@ -22,6 +22,7 @@ GROUPS: tuple[type[Group], ...] = (
     PrivateBounds,
     PrivateCount,
     ClientLevel,
+    PersonLevel,
     Evaluation,
     ExactEvaluation,
     Cohort,

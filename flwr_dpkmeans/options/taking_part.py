@@ -18,6 +18,14 @@ class ClientLevel(Group):
 
 
 @dataclass(frozen=True)
+class PersonLevel(Group):
+    """Protection of all rows of a person; ``"person"`` for short."""
+
+    argument, short = "unit", "person"
+    rows_per_person: int | None = setting("rows_per_person")
+
+
+@dataclass(frozen=True)
 class Cohort(Group):
     """Who takes part, and what happens when some fall silent."""
 

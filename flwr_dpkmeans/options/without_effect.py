@@ -52,8 +52,14 @@ def require_effect(config: RunConfig, values: Mapping[str, object]) -> None:
         (
             _OF_CLIENTS,
             settings.unit is PrivacyUnit.CLIENT,
-            "unit is 'record'",
+            f"unit is {settings.unit.value!r}",
             "choose unit='client'",
+        ),
+        (
+            ("rows_per_person",),
+            settings.unit is PrivacyUnit.PERSON,
+            f"unit is {settings.unit.value!r}",
+            "choose unit='person'",
         ),
         (
             _OF_EVALUATIONS,

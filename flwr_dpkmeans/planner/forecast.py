@@ -31,7 +31,6 @@ from flwr_dpkmeans.planner.synthetic_data import (
     simulated_size,
 )
 from flwr_dpkmeans.planner.traffic import Deployment, deployment_of
-from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.results.rendering import CONSOLE, HTML, rendered
 from flwr_dpkmeans.results.whole_files import write_whole
 from flwr_dpkmeans.sums.draft import worst_case
@@ -265,7 +264,7 @@ def notes_on(
         CONSOLE,
         request=request,
         size=simulated_size(request),
-        things="rows" if request.unit is PrivacyUnit.RECORD else "clients",
+        things=request.unit.things,
         centre_range=CENTRE_RANGE,
         best=best,
         close=close,

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flwr_dpkmeans.planner.excess import MOST_EPSILON
-from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.results.pictures.figures import new_figure, png_of
 from flwr_dpkmeans.results.rendering import rendered
 
@@ -30,7 +29,7 @@ _FLOOR = 1e-3
 
 def described(forecast: Forecast, form: str) -> str:
     """Table, answer and notes in one of the forms of `flwr_dpkmeans.results.page`."""
-    things = "rows" if forecast.request.unit is PrivacyUnit.RECORD else "clients"
+    things = forecast.request.unit.things
     values = {
         "forecast": forecast,
         "request": forecast.request,

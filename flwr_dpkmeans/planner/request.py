@@ -193,7 +193,7 @@ class PlanningRequest(Options):
     def units_per_cluster(self, n_clusters: int | None = None) -> float:
         """Rows of an average cluster; at client level, clients with rows in one."""
         k = n_clusters or self.n_clusters
-        if self.unit is PrivacyUnit.RECORD:
+        if self.unit.by_row:
             return self.n_examples / k
         rows = self.n_examples / self.n_clients
         return self.n_clients * (1.0 - math.pow(1.0 - 1.0 / k, rows))
@@ -205,20 +205,23 @@ class PlanningRequest(Options):
         """
         if self.algorithms:
             return self.algorithms
+        is_sampled = self.options.get("client_sampling_rate", 1.0) != 1.0
         return tuple(
-            name for name, entry in clusterings().items() if _fits(entry, self.unit)
+            name
+            for name, entry in clusterings().items()
+            if _fits(entry, self.unit) and (entry.samples_clients or not is_sampled)
         )
 
     def config(self, algorithm: str, **changes: Any) -> RunConfig:
         """The validated configuration of one candidate."""
         # Synthetic data are drawn in the box that bounds are scaled to, so nothing but
         # units depends on them.
-        declared = self.unit is PrivacyUnit.RECORD and not self.private_count
+        declared = self.unit.by_row and not self.private_count
         values = {"bounds": _SCALED_BOX, **self.options, "algorithm": algorithm}
         values |= {"n_features": self.n_features, "n_clients": self.n_clients}
         values |= {"n_examples": self.n_examples if declared else None}
         values = own_options(values, algorithm, {algorithm, *self.candidates()})
-        if self.unit is PrivacyUnit.CLIENT:
+        if self.unit is PrivacyUnit.CLIENT and algorithm_entry(algorithm).clips_clients:
             values.setdefault(
                 "examples_per_client", max(1, self.n_examples // self.n_clients)
             )
@@ -229,7 +232,7 @@ class PlanningRequest(Options):
 
         With some fields of the configuration changed; nothing is sent or read.
         """
-        counted = self.n_examples if self.unit is PrivacyUnit.RECORD else None
+        counted = self.n_examples if self.unit.by_row else None
         config = self.config(algorithm, **changes)
         # Whatever box private histograms will find, noise in the scaled box is the
         # same: the widest one stands for it.
@@ -297,10 +300,10 @@ def _fits(entry: type[Task], unit: PrivacyUnit) -> bool:
     One that takes only bounds from server data competes at client level.
     """
     refused = {ServerData.NEEDED}
-    if unit is PrivacyUnit.RECORD:
+    if unit.by_row:
         refused.add(ServerData.BOUNDS)
     return (
         entry.noise is not NoiseShape.NONE
-        and unit in entry.units
+        and entry.protects(unit)
         and entry.server_data not in refused
     )

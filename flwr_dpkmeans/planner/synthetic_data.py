@@ -14,7 +14,6 @@ from flwr_dpkmeans.data.schema import Scale, Schema
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.planner.request import PlanningRequest
-from flwr_dpkmeans.privacy.release import PrivacyUnit
 
 Array = NDArray[np.float64]
 
@@ -72,7 +71,7 @@ def simulated_size(request: PlanningRequest) -> SimulatedSize:
     """
     most_rows = min(MOST_ROWS, _MOST_CELLS // request.n_features)
     cap = max(most_rows, 20 * request.n_clusters)
-    if request.unit is PrivacyUnit.RECORD:
+    if request.unit.by_row:
         repeats = math.ceil(request.n_examples / cap)
         n_rows = round(request.n_examples / repeats)
         return SimulatedSize(1, n_rows, repeats)

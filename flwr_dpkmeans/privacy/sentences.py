@@ -22,7 +22,7 @@ def report_sentence(name: str, /, **values: object) -> str:
     name : str
         Its key in ``report.toml``.
     **values : object
-        What stands in its gaps.
+        What stands in its gaps; `things` are rows unless it is said.
 
     Examples
     --------
@@ -30,4 +30,5 @@ def report_sentence(name: str, /, **values: object) -> str:
     'The number of rows, 300, is public knowledge.'
     """
     template = _sentences()[name]
+    values.setdefault("things", "rows")
     return template.format(**values)

@@ -24,7 +24,8 @@ _NONCE_BYTES = 12
 _TAG_BYTES = 16
 BOX_OVERHEAD = _NONCE_BYTES + _TAG_BYTES
 """How many bytes longer a box is than what it holds: nonce and authentication tag."""
-_ATTEMPT_NONCE = struct.Struct("<qI")
+ATTEMPT_NONCE = struct.Struct("<qI")
+"""Packs round and attempt into the nonce of the streams of one aggregation."""
 _WORD = np.dtype("<u8")
 
 
@@ -52,7 +53,7 @@ def stream(
     array of shape (length,)
         Little-endian 64-bit words.
     """
-    nonce = _ATTEMPT_NONCE.pack(*attempt_id)
+    nonce = ATTEMPT_NONCE.pack(*attempt_id)
     zeros = bytes(_WORD.itemsize * length)
     # In one call, as the library's objects for counter mode take three times as long.
     sealed = AESGCM(key).encrypt(nonce, zeros, None)

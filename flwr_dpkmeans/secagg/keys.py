@@ -99,6 +99,10 @@ def _key_info(version: int, purpose: str, *context: Part) -> bytes:
     )
 
 
+# Parts are packed one by one, so that two packed nodes end to end are both packed.
+_packed_node = lru_cache(maxsize=4096)(pack)
+
+
 def piece(blob: bytes, index: int) -> bytes:
     """Return one of the 32-byte strings that stand end to end."""
     start = index * KEY_BYTES
@@ -178,6 +182,6 @@ def agree_pair_keys(
                 f"the public key announced for node {peer} is not a usable X25519 key:"
                 " have that node start again."
             ) from error
-        both_nodes = pack(min(own_id, peer), max(own_id, peer))
+        both_nodes = _packed_node(min(own_id, peer)) + _packed_node(max(own_id, peer))
         pair_keys[peer] = _hkdf(shared_secret, info + both_nodes)
     return pair_keys

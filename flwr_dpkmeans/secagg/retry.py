@@ -22,6 +22,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.secagg import ciphers, keys, messages
 from flwr_dpkmeans.secagg.blinding import Keys
@@ -120,32 +122,43 @@ class Retry(Party):
         values: Ring,
         transcript: bytes,
     ) -> tuple[Retry, dict[int, bytes]]:
-        """Add the masks of later neighbours and subtract those of earlier ones.
-
-        An author seals its new key for everybody else.
-        """
+        """Add all masks; an author seals its new key for everybody else."""
         if not self.pair_keys:
             # Against a vector that nothing hides.
             raise ProtocolError(
                 "a client without neighbours would send its vector as it is: restart"
                 " the run."
             )
-        masked = self
-        if transcript != self.transcript:
-            mask_keys = [
-                self._mask_key(pair_key, transcript) for _, pair_key in self.pair_keys
-            ]
-            masked = changed(self, mask_keys=b"".join(mask_keys))
-        for index, (peer, _) in enumerate(self.pair_keys):
-            mask_key = piece(masked.mask_keys, index)
-            words = self._mask(mask_key, len(values))
-            if self.node_id < peer:
-                values += words
-            else:
-                values -= words
+        mask_keys, masks = self._masks(transcript, len(values))
+        values += masks
+        masked = changed(self, mask_keys=mask_keys)
         if self.own_group_key and not self.group_keys:
             return masked, self._sealed_group_key()
         return masked, {}
+
+    def _masks(
+        self,
+        transcript: bytes,
+        length: int,
+    ) -> tuple[bytes, Ring]:
+        """Expand the masks of later neighbours, less those of earlier ones.
+
+        With their keys, end to end.
+        """
+        mask_keys = self.mask_keys
+        if transcript != self.transcript:
+            derived = [
+                self._mask_key(pair_key, transcript) for _, pair_key in self.pair_keys
+            ]
+            mask_keys = b"".join(derived)
+        total = np.zeros(length, dtype=np.uint64)
+        for index, (peer, _) in enumerate(self.pair_keys):
+            words = self._mask(piece(mask_keys, index), length)
+            if self.node_id < peer:
+                total += words
+            else:
+                total -= words
+        return mask_keys, total
 
     def _mask_key(self, pair_key: bytes, transcript: bytes) -> bytes:
         """Derive the key of the masks with one neighbour, which derives the same."""

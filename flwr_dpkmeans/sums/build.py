@@ -148,12 +148,13 @@ def _built(public: PublicFacts) -> Algorithm:
 def _with_one_thread(step: PrivateSum) -> PrivateSum:
     """A round whose functions run in one thread."""
     limited = one_thread()
-    labelled = None if step.labelled is None else limited(step.labelled)
     return replace(
         step,
         statistic=limited(step.statistic),
         advance=limited(step.advance),
-        labelled=labelled,
+        labelled=None if step.labelled is None else limited(step.labelled),
+        weighted=None if step.weighted is None else limited(step.weighted),
+        of_each=None if step.of_each is None else limited(step.of_each),
     )
 
 

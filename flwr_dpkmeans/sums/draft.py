@@ -22,7 +22,6 @@ from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.sums.aggregation import AGGREGATORS
 from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.checks.columns import columns_digest
-from flwr_dpkmeans.sums.checks.rehearsal import is_foreign, rehearse
 from flwr_dpkmeans.sums.checks.sound import check_budget, check_plan
 from flwr_dpkmeans.sums.checks.supported import require_supported
 from flwr_dpkmeans.sums.config import RunConfig
@@ -137,6 +136,10 @@ def draft_plan(
         if _has_all_numbers(plan):
             plan = replace(plan, rounds=_planned(plan))
     check_plan(plan)
+    if settings.rows_per_person is not None:
+        from flwr_dpkmeans.sums.persons.person_rows import require_weighing
+
+        require_weighing(plan)
     _require_affordable(plan)
     return plan
 
@@ -195,7 +198,10 @@ def _require_affordable(plan: Plan) -> None:
 
 def _rehearse_foreign(plan: Plan) -> None:
     """Call what is not ours, and would first be called when clients have paid."""
-    if is_foreign(plan.task):
+    package = type(plan.task).__module__.split(".")[0]
+    if package != __name__.split(".")[0]:
+        from flwr_dpkmeans.sums.checks.rehearsal import rehearse
+
         rehearse(plan, build_algorithm)
 
 

@@ -3,32 +3,34 @@
 For experiments with thousands of virtual clients.
 
 `run_direct` drives the same `Server` and `Client` as Flower does. They hand each other
-requests and replies as they are instead of bytes, one client after another, so that
+requests and replies as they are instead of bytes, a few clients after another, so that
 10,000 clients need no 10,000 vectors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Self
+from functools import cached_property
+from typing import Protocol, Self, runtime_checkable
+
+import numpy as np
 
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.log import placed_logger
-from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.secagg.party import changed
 from flwr_dpkmeans.secagg.retry import Retry
 from flwr_dpkmeans.secagg.ring import Ring
 from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO
-from flwr_dpkmeans.sums.build import task_round
-from flwr_dpkmeans.sums.checks.columns import planned_schema
-from flwr_dpkmeans.sums.client import Client, Guard, Memory, Statistic
-from flwr_dpkmeans.sums.client.injected import TableFacts
-from flwr_dpkmeans.sums.paired import Awaited, Paired
+from flwr_dpkmeans.sums.client import Client, Memory
+from flwr_dpkmeans.sums.persons.counted_persons import Persons
 from flwr_dpkmeans.sums.plan import FIRST_NODE_ID, Plan
 from flwr_dpkmeans.sums.round import Array, Labels, State
 from flwr_dpkmeans.sums.server import Server
 from flwr_dpkmeans.sums.statement import Step
+from flwr_dpkmeans.sums.virtual.cohort import Answered, answers_together, groups
+from flwr_dpkmeans.sums.virtual.paired import Awaited, Paired
+from flwr_dpkmeans.sums.virtual.virtual_client import Virtual
 from flwr_dpkmeans.sums.wire import Answer, Request
 
 logger = placed_logger("flwr_dpkmeans.local")
@@ -46,6 +48,7 @@ def run_direct(
     scale: Callable[[Plan, Array], Array] = _as_they_are,
     server_points: Array | None = None,
     labels: Sequence[Labels] | None = None,
+    persons: Sequence[Persons] | None = None,
     on_step: Callable[[Step], None] = logger.debug,
 ) -> LocalRun:
     """Run a plan over clients in this process, one table (n_i, n_features) for each.
@@ -58,93 +61,19 @@ def run_direct(
         scale=scale,
         server_points=server_points,
         labels=labels,
+        persons=persons,
         on_step=on_step,
     )
     return run.play()
 
 
-class Virtual(Guard, Statistic):
-    """One client of this process while it answers.
+@runtime_checkable
+class OfOneWidth(Protocol):
+    """Tables that are made anew, and refused then if they have another width."""
 
-    Nothing is refused, charged or logged.
-    """
-
-    def __init__(
-        self,
-        run: LocalRun,
-        node_id: int,
-    ) -> None:
-        self.run_id = run.plan.run_id
-        self.node_id = node_id
-        self.stream = node_id
-        self._run = run
-        self._index = node_id - FIRST_NODE_ID
-        self._settings = run.plan.settings
-        self._labels = None
-        if run.labels is not None:
-            self._labels = run.labels[self._index]
-
-    def _table(self) -> tuple[Array, Array]:
-        """Points, and the columns of a profile beside them."""
-        table = self._run.parts[self._index]
-        _, n_columns = table.shape
-        width = n_columns - self._settings.n_beside
-        points = table[:, :width]
-        beside = table[:, width:]
-        return points, beside
-
-    def describe(self) -> TableFacts:
-        """See `Statistic.describe`; names and schema are those of the plan."""
-        points, _ = self._table()
-        _, n_features = points.shape
-        settings = self._settings
-        has_labels = self._labels is not None
-        schema = planned_schema(settings)
-        return TableFacts(n_features, settings.feature_names, has_labels, schema)
-
-    def compute(
-        self,
-        memory: Memory,
-        index: int,
-    ) -> Sequence[Array]:
-        """See `Statistic.compute`."""
-        plan = memory.plan
-        points, beside = self._table()
-        task = plan.task
-        if plan.is_preliminary(index):
-            discoveries = memory.discoveries
-            return task.preliminary_statistic(plan, index, points, discoveries)
-        assert memory.clusters is not None
-        step = task_round(plan, index)
-        scaled = self._scaled(plan, points)
-        state = memory.clusters.view(step.reads)
-        return step.arrays_of(scaled, state, self._labels, beside)
-
-    def _scaled(
-        self,
-        plan: Plan,
-        points: Array,
-    ) -> Array:
-        """The points in the plan's box, made once where the tables are a list.
-
-        What is made anew each time is not retained either.
-        """
-        run = self._run
-        index = self._index
-        if index in run.scaled:
-            return run.scaled[index]
-        scaled = run.scale(plan, points)
-        if isinstance(run.parts, list):
-            run.scaled[index] = scaled
-        return scaled
-
-    def deliver(
-        self,
-        memory: Memory,
-        report: Callable[[], PrivacyReport],
-    ) -> bool:
-        """The memory is the result."""
-        return True
+    @property
+    def n_columns(self) -> int:
+        """Width of all."""
 
 
 class LocalRun(Server):
@@ -155,13 +84,18 @@ class LocalRun(Server):
     The plan is final, or has its width and preliminary rounds; its ``config.masking``
     decides on masks. `scale` puts a table into the final plan's box, on the grid, where
     by default it is already, as `server_points` are, if the plan does not hold them.
-    `labels` are one array for each client; `on_step` hears of each aggregation.
+    `labels` are one array for each client, `persons` say whose its rows are where one
+    person is protected; `on_step` hears of each aggregation.
     `parts` may be any sequence: what is no list is asked for a table when its client
-    is, and nothing made of it is retained.
+    is. Of what is made of it, small tables of clients that answer together are retained
+    in the plan's box, up to 256 MB.
 
     A plan that waits for what no round of its own finds, or is for another number of
     clients, is a `PlanError`.
     """
+
+    most_retained = 1 << 28
+    """Bytes of tables in the plan's box, where parts are made anew for each look."""
 
     def __init__(
         self,
@@ -171,6 +105,7 @@ class LocalRun(Server):
         scale: Callable[[Plan, Array], Array] = _as_they_are,
         server_points: Array | None = None,
         labels: Sequence[Labels] | None = None,
+        persons: Sequence[Persons] | None = None,
         on_step: Callable[[Step], None] = logger.debug,
     ) -> None:
         is_preliminary = bool(plan.preliminary)
@@ -192,7 +127,9 @@ class LocalRun(Server):
         self.parts = parts
         self.scale = scale
         self.labels = labels
+        self.persons = persons
         self._on_step = on_step
+        self._retained_bytes = 0
         self.scaled: dict[int, Array] = {}
         self.memories: dict[int, Memory] = {}
         self.awaited = Awaited()
@@ -200,11 +137,13 @@ class LocalRun(Server):
         self.watch_vector: Callable[[Ring], None] | None = None
         """Shown what each client masks, for audits that play all parties."""
         self.steps: list[Step] = []
+        self._answered: dict[int, Answered] = {}
+        """Of the group that is asked, what it has answered together."""
 
     def play(self) -> Self:
         """Ask and answer until nothing is due."""
         while self.due is not None:
-            # One client after another, so that 10,000 clients need no 10,000 vectors.
+            # A few clients after another, so that 10,000 need no 10,000 vectors.
             step = self.take(self._answers())
             if step is not None:
                 self.steps.append(step)
@@ -212,9 +151,12 @@ class LocalRun(Server):
         return self
 
     def _answers(self) -> Iterator[tuple[int, Answer]]:
-        """Ask one client after another, when its answer is wanted."""
-        for node, request in self.requests():
-            yield node, self.ask(node, request)
+        """Ask one group of clients after another, when their answers are wanted."""
+        for group in groups(self, self.requests()):
+            self._answered = answers_together(self, group)
+            for virtual, request in group:
+                node = virtual.node_id
+                yield node, self.ask(node, request)
 
     @property
     def nodes(self) -> tuple[int, ...]:
@@ -238,13 +180,10 @@ class LocalRun(Server):
         request: Request,
     ) -> Answer:
         """What one client answers, as it is: whatever goes wrong here is raised."""
-        virtual = Virtual(self, node)
-        client = Client(
-            virtual, virtual, self.memories.get(node), watch=self.watch_vector
-        )
-        memory, reply = client.handle(request)
-        # Nobody is told that such a run is stopped.
-        assert memory is not None
+        if node in self._answered:
+            memory, reply = self._answered.pop(node)
+        else:
+            memory, reply = self._ask_alone(node, request)
         party = memory.party
         if request.stage is Stage.KEYS and isinstance(party, Retry):
             fields = vars(party)
@@ -252,6 +191,62 @@ class LocalRun(Server):
             memory = changed(memory, party=paired)
         self.memories[node] = memory
         return lambda *_: reply
+
+    def _ask_alone(self, node: int, request: Request) -> Answered:
+        """What one client answers by itself."""
+        virtual = Virtual(self, node)
+        client = Client(
+            virtual, virtual, self.memories.get(node), watch=self.watch_vector
+        )
+        memory, reply = client.handle(request)
+        # Nobody is told that such a run is stopped.
+        assert memory is not None
+        return Answered(memory, reply)
+
+    def scaled_points(self, plan: Plan, virtuals: Sequence[Virtual]) -> list[Array]:
+        """Clients' points in the plan's box, made once where the tables are a list.
+
+        Others are retained as long as there are few.
+        """
+        indices = [virtual.index for virtual in virtuals]
+        if all(index in self.scaled for index in indices):
+            return [self.scaled[index] for index in indices]
+        tables = [virtual.split_table()[0] for virtual in virtuals]
+        if len(tables) == 1:
+            # It may be a table beyond memory.
+            scaled = [self.scale(plan, tables[0])]
+        else:
+            rows = self.scale(plan, np.concatenate(tables))
+            ends = np.cumsum([len(table) for table in tables])
+            scaled = np.split(rows, ends[:-1])
+        if self._is_retained(scaled):
+            self.scaled.update(zip(indices, scaled, strict=True))
+        return scaled
+
+    def _is_retained(self, scaled: Sequence[Array]) -> bool:
+        """Whether tables in the plan's box are looked up the next time."""
+        if isinstance(self.parts, list):
+            return True
+        n_bytes = sum(table.nbytes for table in scaled)
+        is_alone = len(scaled) == 1
+        if is_alone or self._retained_bytes + n_bytes > self.most_retained:
+            return False
+        self._retained_bytes += n_bytes
+        return True
+
+    def size_of(self, virtual: Virtual) -> int:
+        """How many numbers a client's table has, looked at if it is not retained."""
+        table = self.scaled.get(virtual.index)
+        if table is None:
+            table = virtual.table
+        return table.size
+
+    @cached_property
+    def n_columns_of_all(self) -> int | None:
+        """Width of all tables, where one is refused that has another."""
+        if isinstance(self.parts, OfOneWidth):
+            return self.parts.n_columns
+        return None
 
     @property
     def first(self) -> Memory:

@@ -137,7 +137,7 @@ class Plan:
 
     Empty while unknown, or if the tables have none.
     """
-    version: int = 7
+    version: int = 8
     fraction_bits: int = FRACTION_BITS
 
     def __post_init__(self) -> None:

@@ -141,7 +141,7 @@ def counted_delta(plan: Plan) -> float:
     settings = plan.settings
     counting = plan.count
     delta = resolve_delta(plan.config, plan.n_clients)
-    by_record = settings.unit is PrivacyUnit.RECORD
+    by_record = settings.unit.by_row
     if counting is None or plan.n_examples is None or not by_record:
         return delta
     stds = []

@@ -151,6 +151,12 @@ RoundStatistic = Callable[[Array, State], Sequence[Array]]
 """``statistic(points, state) -> arrays`` of one client."""
 UnroundedStatistic = tuple[RoundStatistic, Callable[[Array], Array]]
 """An exact sum, and what is made of it as one vector."""
+RowWeights = NDArray[np.float64]
+"""(n_points,), multiples of 2^-16 in [0, 1]."""
+WeightedStatistic = Callable[[Array, State, Labels | None, RowWeights], Sequence[Array]]
+"""The same of rows of which each counts by its weight."""
+StatisticOfEach = Callable[[Array, NDArray[np.int64], State], Sequence[Array]]
+"""The same of each of many clients, from the rows of all and how many each has."""
 LabelledStatistic = Callable[[Array, State, Labels], Sequence[Array]]
 """The same of rows with labels: ``labelled(points, state, labels) -> arrays``."""
 
@@ -199,6 +205,19 @@ class PrivateSum:
     The statistic of rows with labels, where the round has one.
     """
 
+    weighted: WeightedStatistic | None = None
+    """``weighted(points, state, labels, weights) -> arrays``.
+
+    The statistic with each row's part times its weight, rounded toward zero before
+    rows are added; None where the round cannot weigh rows.
+    """
+    of_each: StatisticOfEach | None = None
+    """``of_each(rows, sizes, state) -> arrays``, each with a leading axis of clients.
+
+    The statistic of each of many clients, bit by bit, whose rows lie one client's
+    behind the other's and weigh 1. For simulations of thousands of clients, which
+    without it are asked one after another, with the same results.
+    """
     in_blocks: bool = False
     """Whether the statistic, of its points and labels, takes nothing but shape and
     slices: one of a table beyond memory has each block of it at a time. At record level
@@ -222,11 +241,13 @@ class PrivateSum:
         state: State,
         labels: Labels | None = None,
         beside: Array | None = None,
+        weights: RowWeights | None = None,
     ) -> Sequence[Array]:
         """Return one client's arrays.
 
         Its labels, (n_points,), and the columns of a profile that stand `beside` its
-        points, are looked at where the round has a use for them.
+        points, are looked at where the round has a use for them. With `weights` each
+        row counts by its own.
         """
         if not self.in_blocks:
             points = np.asarray(points)
@@ -234,6 +255,13 @@ class PrivateSum:
                 labels = np.asarray(labels)
         elif self.profiles and beside is not None:
             points = _beside(points, beside)
+        if weights is not None:
+            if self.weighted is None:
+                raise PlanError(
+                    f"round {self.name!r} cannot weigh rows: give it a weighted"
+                    " statistic, or one row of each person."
+                )
+            return self.weighted(points, state, labels, weights)
         if self.labelled is None or labels is None:
             return self.statistic(points, state)
         return self.labelled(points, state, labels)

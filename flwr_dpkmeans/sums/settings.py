@@ -35,6 +35,8 @@ RECOVER_ABOVE = 100
 a repetition would hardly find them all.
 """
 _MOST_BESIDE = 65_536
+MOST_ROWS_OF_A_PERSON = 2**16
+"""Rows that may share the weight of one, in steps of 2^-16."""
 _UNUSED_PROFILE_SHARE = 0.05
 """The default of a share that only a schema may change."""
 Box = tuple[tuple[float, ...], tuple[float, ...]]
@@ -123,7 +125,7 @@ class Settings(Options):
     unit: PrivacyUnit = choice(
         PrivacyUnit,
         PrivacyUnit.RECORD,
-        "what is protected: one row, or all rows of one client",
+        "what is protected: one row, all rows of one person, or all rows of one client",
     )
     trust: str = option(
         "oblivious",
@@ -139,7 +141,8 @@ class Settings(Options):
         None,
         1,
         1000,
-        "number of rows in all, if it is public; automatic: estimated privately",
+        "number of rows (at person level of persons) in all, if it is public;"
+        " automatic: estimated privately",
         most=10**15,
     )
     n_features: int | None = whole(
@@ -214,6 +217,13 @@ class Settings(Options):
         "declared number of rows of a client, for the clip bounds of client-level"
         " privacy; a private count counts no more of each",
         most=10_000_000,
+    )
+    rows_per_person: int | None = whole(
+        None,
+        1,
+        1,
+        "person level: so many rows of each person count at most; automatic: all",
+        most=MOST_ROWS_OF_A_PERSON,
     )
     client_sampling_rate: float = real(
         1.0,
@@ -304,7 +314,7 @@ class Settings(Options):
     def _require_small_delta(self) -> None:
         """Refuse a delta at which a run may publish whole rows."""
         n = self.n_examples
-        if self.unit is not PrivacyUnit.RECORD or self.delta is None or n is None:
+        if not self.unit.by_row or self.delta is None or n is None:
             return
         if self.delta >= 1.0 / n:
             raise ConfigurationError(

@@ -21,7 +21,7 @@ from flwr_dpkmeans.sums.option_rules import Options
 from flwr_dpkmeans.sums.outcome import CountedRows, Discoveries, Result
 from flwr_dpkmeans.sums.public_facts import ServerData
 from flwr_dpkmeans.sums.registry import Registry
-from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
+from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, RowWeights, State
 from flwr_dpkmeans.sums.settings import Box, EvaluationKind, Settings
 
 if TYPE_CHECKING:
@@ -90,6 +90,10 @@ class Task(Options, ABC):
     """Whether at client level every client adds means over its rows, so that the number
     of clients is enough.
     """
+    clips_clients: ClassVar[bool] = True
+    """Whether bounds of what a client adds follow from its declared number of rows."""
+    samples_clients: ClassVar[bool] = True
+    """Whether noise is found for rounds of a sample of the clients, too."""
     door: ClassVar[str] = ""
     """The class that makes such runs, where no other door takes their name."""
     options: Options = Options()  # noqa: RUF009
@@ -130,6 +134,11 @@ class Task(Options, ABC):
         if has_server_data and cls.server_data is ServerData.OPTIONAL:
             return "distributed"
         return cls.trust
+
+    @classmethod
+    def protects(cls, unit: PrivacyUnit) -> bool:
+        """Whether it supports a unit; where one row is protected, one person may be."""
+        return unit.bounded in cls.units
 
     # -- the computation ---------------------------------------------------------------
 
@@ -204,8 +213,12 @@ class Task(Options, ABC):
         index: int,
         points: Array,
         discoveries: Discoveries,
+        weights: RowWeights | None = None,
     ) -> list[Array]:
-        """One client's exact part of a preliminary release."""
+        """One client's exact part of a preliminary release.
+
+        With weights, (n_points,), rows are weighed as in `PrivateSum.arrays_of`.
+        """
         raise NotImplementedError
 
     def take_preliminary(

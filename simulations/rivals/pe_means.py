@@ -22,7 +22,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,16 +34,23 @@ from flwr_dpkmeans.algorithms.budget.noise_shares import root_at_least
 from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask
 from flwr_dpkmeans.algorithms.states.cluster_states import seed_of, seeded_state
 from flwr_dpkmeans.algorithms.states.steps_ahead import stepped
+from flwr_dpkmeans.algorithms.weighing import weighing
 from flwr_dpkmeans.baselines.pooled import run_kmeans
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
 from flwr_dpkmeans.kernels.clipping import clip_rows
 from flwr_dpkmeans.kernels.grid import is_on_grid, round_to_grid
-from flwr_dpkmeans.kernels.label_sums import sum_by_label
+from flwr_dpkmeans.kernels.label_sums import counts_by_label, sums_and_counts
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.option_rules import Options, real, whole
 from flwr_dpkmeans.sums.public_facts import PublicFacts
-from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
+from flwr_dpkmeans.sums.round import (
+    Algorithm,
+    Array,
+    PrivateSum,
+    RowWeights,
+    State,
+)
 
 CANDIDATES, OFFSPRING, PROJECTION = "candidates", "offspring", "projection"
 
@@ -203,12 +209,13 @@ class HDPEMeansTask(PEMeansTask):
             ReleasePart("counts", (k,), sensitivity, 1.0, 1.0),
         ]
 
-        def statistic(points: Array, state: State) -> Sequence[Array]:
+        def statistic(
+            points: Array,
+            state: State,
+            weights: RowWeights | None = None,
+        ) -> Sequence[Array]:
             labels = nearest(evolution.seen(points, state), state[CANDIDATES])
-            return [
-                sum_by_label(clip_rows(points, radius), labels, k),
-                _count(labels, k),
-            ]
+            return sums_and_counts(clip_rows(points, radius), labels, k, weights)
 
         def advance(state: State, released: ReleasedSum) -> State:
             sums, counts = released["sums"], released["counts"]
@@ -226,6 +233,7 @@ class HDPEMeansTask(PEMeansTask):
             advance,
             reads=evolution.reads,
             admits=evolution.admits,
+            weighted=weighing(PrivacyUnit.RECORD, statistic),
         )
 
 
@@ -297,11 +305,16 @@ class Evolution:
             Norm.L2, 1.0, PrivacyUnit.RECORD, "one row has one vote", nonnegative=True
         )
 
-        def statistic(points: Array, state: State) -> Sequence[Array]:
+        def statistic(
+            points: Array,
+            state: State,
+            weights: RowWeights | None = None,
+        ) -> Sequence[Array]:
             return [
-                _count(
+                counts_by_label(
                     nearest(self.seen(points, state), state[CANDIDATES]),
                     self.n_candidates,
+                    weights,
                 )
             ]
 
@@ -315,6 +328,7 @@ class Evolution:
             advance,
             reads=self.reads,
             admits=self.admits,
+            weighted=weighing(PrivacyUnit.RECORD, statistic),
         )
         return [ReleasePart("votes", (self.n_candidates,), vote, 1.0, 1.0)], planned
 
@@ -461,7 +475,3 @@ def _packed(
             if n == n_points or tries == _TRIES:
                 break
     return points if n == n_points else None
-
-
-def _count(labels: Any, n: int) -> Array:
-    return np.bincount(labels, minlength=n).astype(np.float64)

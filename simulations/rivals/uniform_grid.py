@@ -20,18 +20,25 @@ from flwr_dpkmeans.algorithms.budget.noise_shares import root_at_least
 from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask
 from flwr_dpkmeans.algorithms.states.cluster_states import cluster_state
 from flwr_dpkmeans.algorithms.states.steps_ahead import stepped
+from flwr_dpkmeans.algorithms.weighing import weighing
 from flwr_dpkmeans.baselines.pooled import run_kmeans
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
 from flwr_dpkmeans.kernels.cluster_sums import absolute_statistics
 from flwr_dpkmeans.kernels.grid import round_to_grid
-from flwr_dpkmeans.kernels.label_sums import sum_by_label
+from flwr_dpkmeans.kernels.label_sums import counts_by_label, sum_by_label
 from flwr_dpkmeans.kmeans.folding import PostProcessing
 from flwr_dpkmeans.kmeans.lloyd import absolute_update
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.option_rules import Options, flag, whole
 from flwr_dpkmeans.sums.public_facts import PublicFacts
-from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
+from flwr_dpkmeans.sums.round import (
+    Algorithm,
+    Array,
+    PrivateSum,
+    RowWeights,
+    State,
+)
 
 MOST_CELLS = 2**17
 _ROWS_PER_CELL = 10.0  # the paper's theta
@@ -100,10 +107,14 @@ class UniformGridTask(KMeansTask):
         n_cells = side**n_features
         strides = side ** np.arange(n_features)
 
-        def statistic(points: Array, state: State) -> Sequence[Array]:
+        def statistic(
+            points: Array,
+            state: State,
+            weights: RowWeights | None = None,
+        ) -> Sequence[Array]:
             # The upper bound belongs to the last cell.
             cells = np.minimum((points + 1.0) * (side / 2.0), side - 1).astype(np.int64)
-            return [np.bincount(cells @ strides, minlength=n_cells).astype(np.float64)]
+            return [counts_by_label(cells @ strides, n_cells, weights)]
 
         def advance(state: State, released: ReleasedSum) -> State:
             cells = np.arange(n_cells)
@@ -117,7 +128,8 @@ class UniformGridTask(KMeansTask):
             return stepped(state, centroids, round_to_grid(counts))
 
         parts = [ReleasePart("cells", (n_cells,), cell_count, 1.0, 1.0)]
-        return parts, PrivateSum("grid", (), statistic, advance)
+        weighted = weighing(PrivacyUnit.RECORD, statistic)
+        return parts, PrivateSum("grid", (), statistic, advance, weighted=weighted)
 
     def _lloyd(self, n_features: int) -> PlannedSum:
         because = "one row of the box is in one cluster"
@@ -128,8 +140,12 @@ class UniformGridTask(KMeansTask):
             Norm.L2, 1.0, PrivacyUnit.RECORD, because, nonnegative=True
         )
 
-        def statistic(points: Array, state: State) -> Sequence[Array]:
-            return absolute_statistics(points, state.centroids)
+        def statistic(
+            points: Array,
+            state: State,
+            weights: RowWeights | None = None,
+        ) -> Sequence[Array]:
+            return absolute_statistics(points, state.centroids, weights)
 
         def advance(state: State, released: ReleasedSum) -> State:
             moved = absolute_update(
@@ -145,7 +161,8 @@ class UniformGridTask(KMeansTask):
             ReleasePart("sums", shape, sums, 0.8, 1.0),
             ReleasePart("counts", shape[:1], counts, 0.6, 1.0),
         ]
-        return parts, PrivateSum("lloyd", (), statistic, advance)
+        weighted = weighing(PrivacyUnit.RECORD, statistic)
+        return parts, PrivateSum("lloyd", (), statistic, advance, weighted=weighted)
 
 
 def grid_side(

@@ -28,7 +28,7 @@ from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums.build import build_algorithm, initial_state
 from flwr_dpkmeans.sums.checks.verify import verify_plan
-from flwr_dpkmeans.sums.client import transitions as mod_module
+from flwr_dpkmeans.sums.client import contribution
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
@@ -278,7 +278,7 @@ def test_whoever_does_not_take_part_does_the_same_work(
     work: dict[tuple[int, int], int] = {}
     coins: dict[tuple[int, int], bool] = {}
     entered: list[tuple[int, int]] = []
-    mod: Any = mod_module
+    mod: Any = contribution
     encode_, toss = mod.encode, mod.takes_part
 
     def asking(honest: Compute) -> Compute:

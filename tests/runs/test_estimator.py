@@ -704,7 +704,7 @@ NAMES = [
     ("algorithm", "fastloyd", "did you mean 'fastlloyd'?"),
     ("trust", "centrall", "did you mean 'central'?"),
     ("noise", "secured", "did you mean 'secure'?"),
-    ("unit", "row", "choose one of 'client', 'record'."),
+    ("unit", "row", "choose one of 'client', 'person', 'record'."),
     ("engine", "in-process", "did you mean 'inprocess'?"),
     ("schedule", "stepp", "did you mean 'step'?"),
     ("post_processing", "trunc", "did you mean 'truncate'?"),
@@ -780,9 +780,9 @@ PARAMETERS = [
         ),
     ),
     (
-        {"unit": "client", "algorithm": "fastlloyd"},
+        {"unit": "client", "algorithm": "lloyd"},
         (
-            "unit is 'client', but 'fastlloyd' protects 'record' only: choose"
+            "unit is 'client', but 'lloyd' protects 'record', 'person' only: choose"
             " unit='record', or the algorithm 'proxy_lloyd' for 'client'."
         ),
     ),

@@ -190,6 +190,51 @@ def test_a_users_csv_with_a_private_count_and_equal_seeds_on_ray_and_in_process(
 
 
 @pytest.mark.nightly
+def test_persons_on_ray_are_those_of_the_notebook(
+    superlink: LocalSuperLink, tmp_path: Path
+) -> None:
+    generator = np.random.default_rng(0)
+    points = generator.choice([20.0, 50.0, 80.0], (3000, 1))
+    points = np.clip(points + generator.normal(0.0, 4.0, (3000, 2)), 0.0, 100.0)
+    points = points.round(3)
+    ids = [f"SECRET-{number}" for number in generator.integers(0, 900, 3000)]
+    lines = [
+        f"{a:.3f},{name},{b:.3f}" for (a, b), name in zip(points, ids, strict=True)
+    ]
+    table = tmp_path / "stays.csv"
+    table.write_text("\n".join(["a,patient,b", *lines]) + "\n")
+    output = tmp_path / "out"
+    config = (
+        f"data='{table}' n-clusters=3 bounds='0,100' person-column='patient'"
+        f" unit='person' output='{output}' num-clients=3 noise='seeded' random-state=7"
+        " trust='central'"
+    )
+    completed = superlink.run(config, nodes=3, program=OWN)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    folders = client_folders(run_folder(output))
+    centroids = np.load(folders[0] / "centroids.npz")["centroids"]
+    rows = [partition_indices(3000, 3, part, seed=0) for part in range(3)]
+    of_parties = [[ids[number] for number in part] for part in rows]
+    own = FederatedKMeans(
+        n_clusters=3,
+        epsilon=2.0,
+        noise="seeded",
+        random_state=7,
+        trust="oblivious",
+        bounds=(0.0, 100.0),
+        n_examples=PrivateCount(),
+    ).fit([points[part] for part in rows], persons=of_parties)
+    np.testing.assert_array_equal(centroids, own.cluster_centers_)
+    report = json.loads((folders[0] / "privacy_report.json").read_text())
+    assert report["unit"] == "person"
+    n_persons = sum(len(set(of_party)) for of_party in of_parties)
+    assert abs(report["n_examples"] - n_persons) < 300
+    written = [path for path in output.rglob("*") if path.is_file()]
+    assert not any(b"SECRET" in path.read_bytes() for path in written)
+    assert "SECRET" not in completed.stdout + completed.stderr
+
+
+@pytest.mark.nightly
 def test_feddp_kmeans_chooses_k_on_the_generated_mixture(
     superlink: LocalSuperLink, tmp_path: Path
 ) -> None:

@@ -321,6 +321,10 @@ def test_columns_of_an_array_have_numbers_unless_they_are_named(tmp_path: Path) 
         open_table(tmp_path / "rows.npy"), names=("a", "b"), rows=[2, 0]
     )
     assert named.to_dict("list") == {"a": [4.0, 0.0], "b": [5.0, 1.0]}
+    opened = open_table(tmp_path / "rows.npy")
+    assert list(whole_frame(opened, names=("a", "b"), left_out="a")) == ["b"]
+    opened = open_table(tmp_path / "rows.npy")
+    assert list(whole_frame(opened, left_out="-1")) == [0]
     assert as_frame(pa.table({"a": [1.0], "b": ["x"]})).to_dict("list") == {
         "a": [1.0],
         "b": ["x"],

@@ -59,7 +59,10 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     numbers = count()
 
     def client(
-        X: Any, feature_names: tuple[str, ...] = (), labels: Any = None
+        X: Any,
+        feature_names: tuple[str, ...] = (),
+        labels: Any = None,
+        persons: None = None,
     ) -> ClusterClient:
         names = [*(feature_names or (f"x{place}" for place in range(X.shape[1])))]
         given = dict(zip(names, np.asarray(X).T, strict=True)) | (

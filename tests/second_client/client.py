@@ -117,7 +117,7 @@ class SecondClient:
     def _keys(self, header, fields):
         require(self.plan is None, "a plan was agreed on")
         versions = [header.get("protocol"), header.get("plan_format")]
-        require(json.dumps(versions) == "[2, 7]", "another version", "VersionError")
+        require(json.dumps(versions) == "[2, 8]", "another version", "VersionError")
         blob, n_features = wire.read_blob(fields, "plan"), self.rows.shape[1]
         plan = read_plan(blob, self.run, n_features)
         price = highest_price(plan, self.most_epsilon)
@@ -126,7 +126,7 @@ class SecondClient:
         state = State(self.entropy(32), algorithm.start(plan))
         self.plan, self.price, self.state = plan, price, state
         self.plan_digest = hashlib.sha256(blob).digest()
-        reply = {"status": "ok", "protocol": 2, "plan_format": 7}
+        reply = {"status": "ok", "protocol": 2, "plan_format": 8}
         reply |= {"package": header.get("package"), "n_features": n_features}
         public = crypto.public_key(state.private_key)
         blobs = {"public_key": public, "plan_digest": self.plan_digest}

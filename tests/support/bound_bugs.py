@@ -24,6 +24,7 @@ from flwr_dpkmeans.kernels import (
     grid,
     projected_sums,
     residual_sums,
+    vector_clipping,
 )
 from flwr_dpkmeans.sums.round import PrivateSum, State
 from support.wrong_tasks import plant_rounds
@@ -71,8 +72,8 @@ def rows_in_two_bins_of_distance(patch: pytest.MonkeyPatch) -> None:
     """
     counted = look.distance_counts
 
-    def twice(points: Array, centre: Array) -> Array:
-        counts = counted(points, centre)
+    def twice(points: Array, centre: Array, weights: Array | None = None) -> Array:
+        counts = counted(points, centre, weights)
         return counts + np.roll(counts, 1)
 
     patch.setattr(look, "distance_counts", twice)
@@ -104,14 +105,22 @@ def no_radius_in_the_second_round(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_clip_of_a_client(patch: pytest.MonkeyPatch) -> None:
-    for module in (outer_product, server_weights, setting):
-        patch.setattr(
-            module, "clip_vector", lambda vector, *_, **__: grid.toward_zero(vector)
-        )
+    def on_grid(vectors: Array, *_: Any, **__: Any) -> Array:
+        return grid.toward_zero(vectors)
+
+    for module, name in (
+        (outer_product, "clip_each"),
+        (server_weights, "clip_each"),
+        (setting, "clip_vector"),
+    ):
+        patch.setattr(module, name, on_grid)
 
 
 def no_clip_of_means(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(projected_sums, "clip_factor", lambda *_, **__: 1.0)
+    def all_as_they_are(vectors: Array, *_: Any, **__: Any) -> Array:
+        return np.ones(len(vectors))
+
+    patch.setattr(projected_sums, "clip_factors", all_as_they_are)
 
 
 def no_clip_of_rows(patch: pytest.MonkeyPatch) -> None:
@@ -124,7 +133,7 @@ def rounded_away_from_zero(patch: pytest.MonkeyPatch) -> None:
         scaled = np.asarray(values) * 2.0**16
         return np.copysign(np.ceil(np.abs(scaled)), scaled) / 2.0**16 + 0.0
 
-    for module in (clipping, projected_sums):
+    for module in (clipping, vector_clipping):
         patch.setattr(module, "toward_zero", away)
     divided = residual_sums._divide
 

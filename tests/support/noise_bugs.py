@@ -16,7 +16,7 @@ from flwr_dpkmeans.privacy.noise import NoiseSource, SecureNoise, SeededNoise
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, as_released
 from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector
 from flwr_dpkmeans.sums import server as server_run
-from flwr_dpkmeans.sums.client import transitions as mod
+from flwr_dpkmeans.sums.client import contribution as mod
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.trust import Broadcast, Central, Distributed, Shares
 from support.wrong_trust import plant_noise, plant_trust

@@ -32,8 +32,7 @@ from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.secagg.recover import Recover
 from flwr_dpkmeans.secagg.retry import Retry
 from flwr_dpkmeans.sums.build import initial_state
-from flwr_dpkmeans.sums.client import state_changes
-from flwr_dpkmeans.sums.client import transitions as mod_module
+from flwr_dpkmeans.sums.client import contribution, state_changes
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.plan import FIRST_NODE_ID, Plan
 from flwr_dpkmeans.sums.round import State
@@ -227,7 +226,7 @@ def record_truth(monkeypatch: pytest.MonkeyPatch) -> Truth:
     """Wrap the places where exact values exist."""
     kept = Truth()
     last: list[Words] = []
-    encode, read = mod_module.encode, state_changes.as_arrays
+    encode, read = contribution.encode, state_changes.as_arrays
 
     def recording_encode(*args: Any, **kwargs: Any) -> Any:
         result = encode(*args, **kwargs)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flwr_dpkmeans.flower.client.wrapped import Wrapped
-from flwr_dpkmeans.sums.client import transitions
+from flwr_dpkmeans.sums.client import contribution
 
 Compute = Callable[[Wrapped, Any, int], Any]
 
@@ -22,11 +22,11 @@ def plant_statistic(
 
 def plant_encoding(patch: pytest.MonkeyPatch, encode: Callable[..., Any]) -> None:
     """Let ``encode(arrays, bits)`` put a client's statistic onto the grid."""
-    patch.setattr(transitions, "encode", encode)
+    patch.setattr(contribution, "encode", encode)
 
 
 def plant_coin(
     patch: pytest.MonkeyPatch, coin: Callable[[Any, int, int, int], bool]
 ) -> None:
     """Let ``coin(plan, node_id, round_index, attempt)`` say who takes part."""
-    patch.setattr(transitions, "takes_part", coin)
+    patch.setattr(contribution, "takes_part", coin)

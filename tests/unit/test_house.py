@@ -23,5 +23,6 @@ def test_a_node_loads_no_server() -> None:
     server_side = {
         "secagg.session", "secagg.retry_session", "secagg.recover_session",
         "sums.server", "sums.local", "sums.checks.plausible",
+        "sums.virtual.cohort", "sums.virtual.virtual_client",
     }  # fmt: skip
     assert loaded & server_side == set()

@@ -588,9 +588,9 @@ def test_check_says_what_the_data_have_cost_and_notes_a_data_set_under_another_n
     )
     (tmp_path / "ledger.jsonl").chmod(0o600)
     main(["node", "check", str(file)])
-    assert "has cost epsilon 1.25 per record; epsilon 0 per client" in said(
-        capsys, "ledger"
-    )
+    assert (
+        "has cost epsilon 1.25 per record; epsilon 0 per person; epsilon 0 per client"
+    ) in said(capsys, "ledger")
     main(["node", "check", str(write_node(tmp_path, data_id="ward-7"))])
     line = said(capsys, "ledger")
     assert line.startswith("note")

@@ -32,6 +32,7 @@ WHOLE: dict[type, list[tuple[str, Any, int, int | None, int]]] = {
                ("n_clients", None, 2, None, 10), ("min_clients", 2, 2, None, 2),
                ("max_silent", None, 0, None, 1), ("max_retries", 1, 0, 1000, 1),
                ("examples_per_client", 50, 1, 10_000_000, 50),
+               ("rows_per_person", None, 1, 65_536, 1),
                ("n_classes", 0, 0, 100_000, 3)],
     Auto: [("max_clusters", 20, 1, None, 20)],
     KMeansTask: [("n_clusters", MISSING, 1, 100_000, 10)],

@@ -614,9 +614,9 @@ def test_silent_clients_follow_from_the_cohort() -> None:
 def test_unit_that_the_algorithm_does_not_protect_is_refused() -> None:
     with pytest.raises(
         ConfigurationError,
-        match="unit is 'client', but 'fastlloyd' protects 'record' only: choose",
+        match="unit is 'client', but 'lloyd' protects 'record', 'person' only: ch",
     ):
-        plan_of(algorithm="fastlloyd", unit="client")
+        plan_of(algorithm="lloyd", unit="client")
 
 
 @pytest.mark.parametrize(

@@ -233,7 +233,7 @@ def keys_cases() -> Changed:
         headed(header, "a protocol version that is true", version, protocol=True),
         headed(header, "a fractional protocol version", version, protocol=2.0),
         headed(header, "no plan format", version, plan_format=None),
-        headed(header, "another plan format", version, plan_format=6),
+        headed(header, "another plan format", version, plan_format=7),
         case("no plan", "a key for nothing", plan=None),
         case("an empty plan", "a key for nothing", plan=b""),
         case("a plan that is cut off", parser, plan=PLAN[:-1].encode()),

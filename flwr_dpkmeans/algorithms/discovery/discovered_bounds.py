@@ -9,7 +9,6 @@ import numpy as np
 from flwr_dpkmeans.errors import PlanError, column_names
 from flwr_dpkmeans.kmeans.ranges.magnitudes import WIDEST_DOMAIN
 from flwr_dpkmeans.kmeans.ranges.thresholds import noise_threshold
-from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.settings import Box
 
@@ -32,7 +31,7 @@ def require_bounded(
     columns = column_names(unbounded, plan.settings.feature_names)
     needed = noise_threshold(len(domain[0]), std)
     public = ""
-    if plan.settings.n_examples is None and plan.settings.unit is PrivacyUnit.RECORD:
+    if plan.settings.n_examples is None and plan.settings.unit.by_row:
         public = (
             "; or declare n_examples if the number of rows is public, which allows a"
             " larger delta"

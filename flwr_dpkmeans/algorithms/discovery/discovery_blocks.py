@@ -55,7 +55,7 @@ def count_block(config: RunConfig, multiplier: float) -> Block:
     moved = Sensitivity(
         Norm.L2,
         bound,
-        settings.unit,
+        settings.unit.bounded,
         because,
         nonnegative=True,
     )
@@ -96,7 +96,7 @@ def histogram_block(
     moved = Sensitivity(
         Norm.L2,
         bound,
-        config.settings.unit,
+        config.settings.unit.bounded,
         because,
         nonnegative=True,
     )

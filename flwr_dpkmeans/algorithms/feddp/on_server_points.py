@@ -92,7 +92,7 @@ class OnServerPoints(KMeansTask):
         follows_from_points = (
             options.get("data_radius") is None
             and options.get("outer_product_bound") is None
-            and plan.settings.unit is PrivacyUnit.RECORD
+            and plan.settings.unit.by_row
         )
         if follows_from_points and facts.outer_product_bound >= border**2:
             return doubts

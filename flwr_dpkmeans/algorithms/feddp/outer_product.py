@@ -13,25 +13,27 @@ from flwr_dpkmeans.algorithms.feddp.centred_rows import (
     clipped_statistic,
     with_parts,
 )
+from flwr_dpkmeans.algorithms.feddp.one_and_many import unless_moved
 from flwr_dpkmeans.algorithms.feddp.projection_state import MEAN_BEYOND, PROJECTION
 from flwr_dpkmeans.algorithms.states.cluster_states import (
     PROJECTED_POINTS,
     SEED,
     SERVER_POINTS,
 )
+from flwr_dpkmeans.algorithms.weighing import weighing
 from flwr_dpkmeans.kernels import outer_products
 from flwr_dpkmeans.kernels.clipping import clip_rows
-from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.kernels.grid import Sizes, round_to_grid
 from flwr_dpkmeans.kernels.triangles import (
     rounded_triangle,
     symmetric_from_triangle,
     triangle_of,
 )
-from flwr_dpkmeans.kernels.vector_clipping import clip_vector
+from flwr_dpkmeans.kernels.vector_clipping import clip_each
 from flwr_dpkmeans.kmeans import projected
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerFacts
-from flwr_dpkmeans.sums.round import Array, PrivateSum, State
+from flwr_dpkmeans.sums.round import Array, PrivateSum, RowWeights, State
 
 _ROUNDING = 1.05 * 2.0**-16
 """Grid step, with room for the last digits of the sums before they are rounded (2^-6 of
@@ -80,28 +82,44 @@ def outer_product_round(
             because,
         )
 
-    def summed(points: Array, state: State) -> Sequence[Array]:
+    def in_ball(points: Array, state: State) -> Array:
+        return centred(
+            points,
+            facts,
+            radius,
+            state,
+        )
+
+    def from_triangles(triangles: Array) -> Array:
+        """What clients send of the triangles (n_clients, size) of their sums."""
+        if per_client:
+            return clip_each(triangles, facts.outer_product_bound)
+        return round_to_grid(triangles)
+
+    def summed(
+        points: Array,
+        state: State,
+        weights: RowWeights | None = None,
+    ) -> Sequence[Array]:
         return [
             outer_products.outer_product_sums(
                 points,
-                lambda rows: centred(
-                    rows,
-                    facts,
-                    radius,
-                    state,
-                ),
+                lambda rows: in_ball(rows, state),
+                weights,
             )
         ]
 
-    def statistic(points: Array, state: State) -> Sequence[Array]:
-        triangle = triangle_of(*summed(points, state))
-        return [
-            (
-                clip_vector(triangle, facts.outer_product_bound)
-                if per_client
-                else round_to_grid(triangle)
-            )
-        ]
+    def of_one(
+        points: Array,
+        state: State,
+        weights: RowWeights | None = None,
+    ) -> Sequence[Array]:
+        triangle = triangle_of(*summed(points, state, weights))
+        return list(from_triangles(triangle[None]))
+
+    def of_each(rows: Array, sizes: Sizes, state: State) -> Sequence[Array]:
+        triangles = outer_products.outer_products_of_each(in_ball(rows, state), sizes)
+        return [from_triangles(triangles)]
 
     def advance(state: State, released: ReleasedSum) -> State:
         noise = public.released_std(released.blocks[0])
@@ -144,12 +162,14 @@ def outer_product_round(
     return parts, PrivateSum(
         "outer-product",
         (),
-        statistic,
+        of_one,
         advance,
         radius,
         reads,
         admits,
         unrounded=exact,
+        weighted=weighing(public.settings.unit, of_one),
+        of_each=unless_moved(public, of_each),
     )
 
 

@@ -20,6 +20,7 @@ from flwr_dpkmeans.algorithms.feddp.projection_state import (
 from flwr_dpkmeans.algorithms.feddp.shares import budget_shares
 from flwr_dpkmeans.algorithms.states.cluster_states import PROJECTED_CENTERS
 from flwr_dpkmeans.algorithms.states.steps_ahead import stepped
+from flwr_dpkmeans.algorithms.weighing import weighing
 from flwr_dpkmeans.kernels.grid import LabelArray
 from flwr_dpkmeans.kernels.projected_labels import clear_labels, nearest_projected
 from flwr_dpkmeans.privacy.release import ReleasedSum
@@ -71,7 +72,7 @@ def centers_round(
             public.config.n_clusters,
         )
 
-    parts, statistic = projected_cluster_sums(
+    parts, statistics = projected_cluster_sums(
         public,
         facts,
         (sums_share, counts_share),
@@ -87,10 +88,12 @@ def centers_round(
     return parts, PrivateSum(
         "centers",
         (),
-        statistic,
+        statistics.of_one,
         advance,
         facts.data_radius,
         *reads_and_admits,
+        weighted=weighing(public.settings.unit, statistics.of_one),
+        of_each=statistics.of_each,
     )
 
 
@@ -138,7 +141,7 @@ def lloyd_rounds(
             part * total / n_rounds,
             public.options.noise_kind,
         )
-        parts, statistic = projected_cluster_sums(
+        parts, statistics = projected_cluster_sums(
             public,
             facts,
             shares,
@@ -153,10 +156,12 @@ def lloyd_rounds(
         return parts, PrivateSum(
             f"lloyd-{index}",
             (),
-            statistic,
+            statistics.of_one,
             advance,
             facts.data_radius,
             *reads_and_admits,
+            weighted=weighing(public.settings.unit, statistics.of_one),
+            of_each=statistics.of_each,
         )
 
     return [

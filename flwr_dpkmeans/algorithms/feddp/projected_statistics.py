@@ -11,12 +11,12 @@ from flwr_dpkmeans.algorithms.budget.count_norms import count_norm, count_order
 from flwr_dpkmeans.algorithms.budget.noise_kinds import ReleasePart
 from flwr_dpkmeans.algorithms.feddp.appendix.moved_parts import moved_back
 from flwr_dpkmeans.algorithms.feddp.centred_rows import centred, clipped_statistic
+from flwr_dpkmeans.algorithms.feddp.one_and_many import OneAndMany, of_one_and_many
 from flwr_dpkmeans.algorithms.feddp.projection_state import MEAN_BEYOND
 from flwr_dpkmeans.algorithms.lloyd_family.count_sensitivities import counts_sensitivity
 from flwr_dpkmeans.kernels import projected_sums
-from flwr_dpkmeans.kernels.block_sums import in_blocks
 from flwr_dpkmeans.kernels.clipping import clip_rows
-from flwr_dpkmeans.kernels.grid import LabelArray, round_to_grid
+from flwr_dpkmeans.kernels.grid import LabelArray, Sizes, round_to_grid
 from flwr_dpkmeans.kernels.projected_sums import clipped_together, sums_and_counts
 from flwr_dpkmeans.kmeans.centre_errors.cut_rows import pulled_rows
 from flwr_dpkmeans.kmeans.centre_errors.intervals import on_grid
@@ -25,7 +25,7 @@ from flwr_dpkmeans.kmeans.centre_errors.noisy_means import quotient_deviations
 from flwr_dpkmeans.kmeans.folding import truncate
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerFacts
-from flwr_dpkmeans.sums.round import Array, State
+from flwr_dpkmeans.sums.round import Array, RowWeights, State
 
 
 def projected_cluster_sums(
@@ -35,8 +35,8 @@ def projected_cluster_sums(
     labels_of: Callable[[Array, State], LabelArray],
     *,
     as_means: bool = False,
-) -> tuple[list[ReleasePart], Callable[[Array, State], Sequence[Array]]]:
-    """Sums and counts by label, of a client clipped: what and how.
+) -> tuple[list[ReleasePart], OneAndMany]:
+    """Sums and counts by label, of a client clipped: what and how, of one and of many.
 
     In step 3 they are turned into means and indicators instead.
     """
@@ -46,17 +46,28 @@ def projected_cluster_sums(
         count_order(public.config),
     )
 
-    @in_blocks
-    def sums_of(points: Array, state: State) -> Sequence[Array]:
-        rows = centred(
-            points,
+    def sums_of_each(
+        rows: Array,
+        sizes: Sizes,
+        state: State,
+        weights: RowWeights | None,
+    ) -> Sequence[Array]:
+        in_ball = centred(
+            rows,
             facts,
             facts.data_radius,
             state,
         )
-        return sums_and_counts(rows, labels_of(rows, state), k)
+        labels = labels_of(in_ball, state)
+        return sums_and_counts(
+            in_ball,
+            labels,
+            k,
+            sizes,
+            weights,
+        )
 
-    if public.settings.unit is PrivacyUnit.RECORD:
+    if public.settings.unit.by_row:
         # The centre is public, so the row's distance from it is all that one row adds.
         because = (
             "S9: one row, clipped to the data radius, lies in one cluster"
@@ -68,22 +79,25 @@ def projected_cluster_sums(
             PrivacyUnit.RECORD,
             because,
         )
-        return [
-            ReleasePart(
-                "clipped_sums",
-                (k, d),
-                sums,
-                shares[0],
-                sums.bound,
-            ),
-            ReleasePart(
-                "counts",
-                (k,),
-                counts_sensitivity(norm),
-                shares[1],
-                1.0,
-            ),
-        ], sums_of
+        return (
+            [
+                ReleasePart(
+                    "clipped_sums",
+                    (k, d),
+                    sums,
+                    shares[0],
+                    sums.bound,
+                ),
+                ReleasePart(
+                    "counts",
+                    (k,),
+                    counts_sensitivity(norm),
+                    shares[1],
+                    1.0,
+                ),
+            ],
+            of_one_and_many(public, sums_of_each, list),
+        )
     names, what = (
         ("clipped_sums", "counts"),
         ("list of cluster sums", "list of rows by cluster"),
@@ -96,8 +110,8 @@ def projected_cluster_sums(
         )
         bounds = facts.means_bound, facts.indicators_bound
 
-    def clipped_of(points: Array, state: State) -> Sequence[Array]:
-        vectors, numbers = sums_of(points, state)
+    def clipped_each(sums: Sequence[Array]) -> Sequence[Array]:
+        vectors, numbers = sums
         if as_means:
             vectors, numbers = projected_sums.means_and_indicators(vectors, numbers)
         return clipped_together(
@@ -122,22 +136,25 @@ def projected_cluster_sums(
     )
     # An indicator is 0 or 1 before the list is scaled down.
     entry = min(1.0, numbers.bound) if as_means else numbers.bound
-    return [
-        ReleasePart(
-            names[0],
-            (k, d),
-            vectors,
-            shares[0],
-            vectors.bound,
-        ),
-        ReleasePart(
-            names[1],
-            (k,),
-            numbers,
-            shares[1],
-            entry,
-        ),
-    ], clipped_of
+    return (
+        [
+            ReleasePart(
+                names[0],
+                (k, d),
+                vectors,
+                shares[0],
+                vectors.bound,
+            ),
+            ReleasePart(
+                names[1],
+                (k,),
+                numbers,
+                shares[1],
+                entry,
+            ),
+        ],
+        of_one_and_many(public, sums_of_each, clipped_each),
+    )
 
 
 def new_centroids(

@@ -15,6 +15,7 @@ from flwr_dpkmeans.algorithms.feddp.centred_rows import (
     clipped_statistic,
     with_parts,
 )
+from flwr_dpkmeans.algorithms.feddp.one_and_many import of_one_and_many
 from flwr_dpkmeans.algorithms.feddp.projection_state import (
     PROJECTION,
     has_exact_projection,
@@ -25,17 +26,18 @@ from flwr_dpkmeans.algorithms.states.cluster_states import (
     PROJECTED_POINTS,
     seed_of,
 )
-from flwr_dpkmeans.kernels.block_sums import in_blocks
-from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.algorithms.weighing import weighing
+from flwr_dpkmeans.kernels.grid import Sizes, round_to_grid
+from flwr_dpkmeans.kernels.label_sums import counts_of_each
 from flwr_dpkmeans.kernels.projected_labels import nearest_projected
-from flwr_dpkmeans.kernels.vector_clipping import clip_vector
+from flwr_dpkmeans.kernels.vector_clipping import clip_each
 from flwr_dpkmeans.kmeans.folding import truncate
 from flwr_dpkmeans.kmeans.public_points.elbow import cost_curve, elbow
 from flwr_dpkmeans.kmeans.public_points.weighted_lloyd import weighted_kmeans
 from flwr_dpkmeans.privacy.release import PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerFacts
-from flwr_dpkmeans.sums.round import Array, PrivateSum, State
+from flwr_dpkmeans.sums.round import Array, PrivateSum, RowWeights, State
 
 # share of the server points that keep their weights, if positive, however large the
 # noise is
@@ -75,26 +77,38 @@ def weights_round(
             nonnegative=True,
         )
 
-    @in_blocks
-    def counted(points: Array, state: State) -> Sequence[Array]:
-        rows = centred(
-            points,
+    def histograms_of(
+        rows: Array,
+        sizes: Sizes,
+        state: State,
+        weights: RowWeights | None,
+    ) -> Sequence[Array]:
+        in_ball = centred(
+            rows,
             facts,
             facts.data_radius,
             state,
         )
-        labels = nearest_projected(rows, state[PROJECTION], state[PROJECTED_POINTS])
-        return [np.bincount(labels, minlength=facts.n_points).astype(np.float64)]
+        labels = nearest_projected(
+            in_ball,
+            state[PROJECTION],
+            state[PROJECTED_POINTS],
+        )
+        histograms = counts_of_each(
+            labels,
+            facts.n_points,
+            sizes,
+            weights,
+        )
+        return [histograms]
 
-    def statistic(points: Array, state: State) -> Sequence[Array]:
-        (histogram,) = counted(points, state)
-        return [
-            (
-                clip_vector(histogram, facts.weights_bound, order=order)
-                if per_client
-                else histogram
-            )
-        ]
+    def from_histograms(histograms: Sequence[Array]) -> Sequence[Array]:
+        if not per_client:
+            return histograms
+        (of_each,) = histograms
+        return [clip_each(of_each, facts.weights_bound, order=order)]
+
+    of_one, of_each = of_one_and_many(public, histograms_of, from_histograms)
 
     def advance(state: State, released: ReleasedSum) -> State:
         least = public.options.weight_threshold * public.released_std(
@@ -147,10 +161,12 @@ def weights_round(
     return parts, PrivateSum(
         "weights",
         (),
-        statistic,
+        of_one,
         advance,
         facts.data_radius,
         *reads_and_admits,
+        weighted=weighing(config.settings.unit, of_one),
+        of_each=of_each,
     )
 
 

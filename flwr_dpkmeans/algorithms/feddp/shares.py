@@ -51,4 +51,4 @@ def counts_bound_option() -> float | None:
 def budget_shares(public: PublicFacts) -> tuple[float, ...]:
     """Shares as configured, or the paper's rule of thumb for the unit."""
     shares: tuple[float, ...] | None = public.options.budget_shares
-    return shares or RULE_OF_THUMB[public.settings.unit]
+    return shares or RULE_OF_THUMB[public.settings.unit.bounded]

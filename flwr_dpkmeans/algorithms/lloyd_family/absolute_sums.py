@@ -19,7 +19,7 @@ from flwr_dpkmeans.privacy.release import (
     Sensitivity,
 )
 from flwr_dpkmeans.sums.public_facts import PublicFacts
-from flwr_dpkmeans.sums.round import Algorithm, Array, State
+from flwr_dpkmeans.sums.round import Algorithm, Array, RowWeights, State
 
 
 class OnAbsoluteSums(Packed):
@@ -63,8 +63,12 @@ class OnAbsoluteSums(Packed):
         )
         post_processing = self.options.post_processing or PostProcessing.TRUNCATE
 
-        def statistic(points: Array, state: State) -> Sequence[Array]:
-            return absolute_statistics(points, state.centroids)
+        def statistic(
+            points: Array,
+            state: State,
+            weights: RowWeights | None = None,
+        ) -> Sequence[Array]:
+            return absolute_statistics(points, state.centroids, weights)
 
         def update(
             centroids: Array,
@@ -103,6 +107,7 @@ class LloydTask(OnAbsoluteSums):
     """Lloyd's algorithm without noise: not private, for comparison."""
 
     name = "lloyd"
+    units = (PrivacyUnit.RECORD,)
     noise = NoiseShape.NONE
     options: LloydOptions = LloydOptions()
 

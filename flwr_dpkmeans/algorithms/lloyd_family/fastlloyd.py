@@ -23,7 +23,7 @@ from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.sums.option_rules import choice, flag, real
 from flwr_dpkmeans.sums.outcome import CountedRows
 from flwr_dpkmeans.sums.public_facts import PublicFacts
-from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
+from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, RowWeights, State
 
 _LEAST_WITHIN = 0.5
 """Part of all rows that lies within the radius of FastLloyd's centroids, unless these
@@ -79,7 +79,7 @@ class FastLloydTask(Packed):
         first = d**0.5 * BOX_BOUND if self.options.schedule is Schedule.STEP else eta
 
         def estimate(sigma: float) -> float:
-            n = float(public.required_n_examples)
+            n = public.n_units
             scale = k**3 * eta**2 * sigma**2 * (1.0 + math.sqrt(4.0 * d)) ** 2
             return ERROR_TARGET * 4.0 * n**2 / scale
 
@@ -167,8 +167,12 @@ class FastLloydTask(Packed):
             entry,
         )
 
-        def statistic(points: Array, state: State) -> Sequence[Array]:
-            return relative_statistics(points, state.centroids, radius)
+        def statistic(
+            points: Array,
+            state: State,
+            weights: RowWeights | None = None,
+        ) -> Sequence[Array]:
+            return relative_statistics(points, state.centroids, radius, weights)
 
         def update(
             centroids: Array,

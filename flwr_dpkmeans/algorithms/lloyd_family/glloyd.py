@@ -33,7 +33,7 @@ class GLloydTask(OnAbsoluteSums):
         k, d = self.n_clusters, public.n_features
 
         def estimate(sigma: float) -> float:
-            n = float(public.required_n_examples)
+            n = public.n_units
             return (
                 ERROR_TARGET
                 * n**2

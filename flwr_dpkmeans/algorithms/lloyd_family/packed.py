@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from flwr_dpkmeans.algorithms.budget.round_options import (
     noise_schedule_option,
     tolerance_option,
 )
+from flwr_dpkmeans.algorithms.client_means import for_unit, means_of_rows
 from flwr_dpkmeans.algorithms.kmeans_task import (
     CENTRE_DEVIATION,
     MAX_ITERATIONS,
@@ -21,6 +23,7 @@ from flwr_dpkmeans.algorithms.kmeans_task import (
 from flwr_dpkmeans.algorithms.lloyd_family.count_sensitivities import counts_sensitivity
 from flwr_dpkmeans.algorithms.states.cluster_states import cluster_state
 from flwr_dpkmeans.algorithms.states.steps_ahead import stepped
+from flwr_dpkmeans.algorithms.weighing import Weighable, weighing
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kmeans.centre_errors.cut_rows import dropped_rows
 from flwr_dpkmeans.kmeans.centre_errors.intervals import on_grid
@@ -33,10 +36,12 @@ from flwr_dpkmeans.privacy.closeness import (
     discrete_gaussian_closeness,
     joint_closeness,
 )
-from flwr_dpkmeans.privacy.release import Block, NoiseShape, ReleasedSum
+from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, ReleasedSum
 from flwr_dpkmeans.sums.option_rules import Options, choice, whole
 from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Algorithm, Array, InitialState, PrivateSum, State
+from flwr_dpkmeans.sums.settings import Settings
+from flwr_dpkmeans.sums.trust import TrustModel
 
 MIN_ITERATIONS = 2
 MOST_PACKING_WORK = 10**9
@@ -76,7 +81,23 @@ class Packed(KMeansTask):
     Their number follows from the noise.
     """
 
+    units: ClassVar[tuple[PrivacyUnit, ...]] = (
+        PrivacyUnit.RECORD,
+        PrivacyUnit.CLIENT,
+    )
+    weighs_clients_alike = True
+    clips_clients = samples_clients = False
     options: PackedOptions
+
+    def require_supported(self, settings: Settings, trust: TrustModel) -> None:
+        """Refuse samples of clients besides, for which the papers find no noise."""
+        super().require_supported(settings, trust)
+        rate = settings.client_sampling_rate
+        if rate < 1.0:
+            raise ConfigurationError(
+                f"client_sampling_rate is {rate:g}, but {self.name!r} finds its noise"
+                " for all clients: leave it at 1, or choose 'proxy_lloyd'."
+            )
 
     def iterations(self, estimate: float) -> int:
         """Floor the paper's estimate and clip it to [2, 7].
@@ -151,7 +172,7 @@ class Packed(KMeansTask):
         index: int,
         sums: Block,
         counts_multiplier: float,
-        statistic: Callable[[Array, State], Sequence[Array]],
+        statistic: Weighable,
         update: Callable[[Array, Array, Array], Array],
         radius: float | None = None,
     ) -> PrivateSum:
@@ -160,19 +181,26 @@ class Packed(KMeansTask):
         `statistic` gives sums and counts, ``update(centroids, sums, counts)`` the next
         centroids.
         """
+        unit = public.settings.unit
         counted = counts_sensitivity(sums.sensitivity.norm)
         counts = Block(
             "counts",
             (self.n_clusters,),
-            counted,
+            for_unit(counted, unit, self.name),
             self.noise,
             counts_multiplier,
             1.0,
         )
 
+        def means(points: Array, state: State) -> Sequence[Array]:
+            return means_of_rows(statistic(points, state), len(points))
+
         def advance(state: State, released: ReleasedSum) -> State:
             moved = update(state.centroids, released[sums.name], released["counts"])
             after = stepped(state, moved, released["counts"])
+            if unit is PrivacyUnit.CLIENT:
+                # How far a client's mean is from its rows is not released.
+                return after
             noise = [public.released_std(block) for block in released.blocks]
             deviations = self.centre_deviations(
                 public,
@@ -183,12 +211,14 @@ class Packed(KMeansTask):
             )
             return after.changed(**{CENTRE_DEVIATION: deviations})
 
+        moved = for_unit(sums.sensitivity, unit, self.name)
         return PrivateSum(
             f"lloyd-{index}",
-            (sums, counts),
-            statistic,
+            (replace(sums, sensitivity=moved), counts),
+            means if unit is PrivacyUnit.CLIENT else statistic,
             advance,
             radius,
+            weighted=weighing(unit, statistic),
             in_blocks=True,
         )
 

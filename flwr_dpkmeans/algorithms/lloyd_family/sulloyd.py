@@ -46,10 +46,10 @@ class SuLloydTask(OnAbsoluteSums):
         Sums and counts in the ratio d : (4 d rho^2)^(1/3).
         """
         d, k = public.n_features, self.n_clusters
-        epsilon = public.settings.epsilon * (
-            1.0 - public.settings.reserved_share(counts=True)
-        )
-        n = float(public.required_n_examples)
+        counts = self.counts(public.settings.unit)
+        reserved = public.settings.reserved_share(counts=counts)
+        epsilon = public.settings.epsilon * (1.0 - reserved)
+        n = public.n_units
         count_part = (4.0 * d * RHO**2) ** (1.0 / 3.0)
         t = self.iterations(
             epsilon / math.sqrt(SULLOYD_CONSTANT * k**3 / n**2 * (d + count_part) ** 3)

@@ -168,7 +168,7 @@ def read_evaluation(
             if plan.is_private
             else NOISY
         ),
-        averaged_over="rows" if settings.unit is PrivacyUnit.RECORD else "clients",
+        averaged_over=settings.unit.things,
         n_units=units,
         n_units_source=source,
         clip_distance=distance,

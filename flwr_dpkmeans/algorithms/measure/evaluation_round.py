@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from flwr_dpkmeans.algorithms.client_means import means_of_rows
 from flwr_dpkmeans.algorithms.measure.evaluated_state import (
     CELL_COUNTS,
     CLIPPED_COST,
@@ -14,9 +15,10 @@ from flwr_dpkmeans.algorithms.measure.evaluated_state import (
     ROWS_BEYOND,
     shape_of,
 )
-from flwr_dpkmeans.kernels import assignment, grid
+from flwr_dpkmeans.algorithms.weighing import weighing
+from flwr_dpkmeans.kernels import assignment, grid, vectors
 from flwr_dpkmeans.kernels.block_sums import sum_over_blocks
-from flwr_dpkmeans.kernels.grid import LabelArray
+from flwr_dpkmeans.kernels.label_sums import counts_by_label
 from flwr_dpkmeans.privacy.release import (
     Block,
     NoiseShape,
@@ -28,7 +30,7 @@ from flwr_dpkmeans.privacy.release import (
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.public_facts import PublicFacts
-from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, State
+from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, RowWeights, State
 from flwr_dpkmeans.sums.settings import EvaluationKind
 
 _ARRAYS = {
@@ -93,7 +95,7 @@ def evaluation_blocks(config: RunConfig, multiplier: float) -> tuple[Block, ...]
     """
     exact, unit = (
         config.settings.evaluation is EvaluationKind.EXACT,
-        config.settings.unit,
+        config.settings.unit.bounded,
     )
     noise = NoiseShape.NONE if exact else NoiseShape.GAUSSIAN
     blocks = []
@@ -138,6 +140,7 @@ def evaluation_round(public: PublicFacts) -> PrivateSum:
         points: Array,
         state: State,
         labels: Labels,
+        weights: RowWeights | None = None,
     ) -> Sequence[Array]:
         def summed(rows: slice) -> Sequence[Array]:
             nearest, squares = assignment.nearest_centroids(
@@ -146,34 +149,39 @@ def evaluation_round(public: PublicFacts) -> PrivateSum:
             # Negated where it matters, so that a distance that is not a number is
             # clipped as well.
             near = squares <= farthest
+            are_far = (~near).astype(np.int32)
             parts = np.where(near, squares, farthest) / farthest
-            # Row by row on the grid, so that one row's part does not depend on the
-            # others.
-            cost = np.array([parts.sum() if exact else grid.toward_zero(parts).sum()])
-            beyond = np.array([float(np.count_nonzero(~near))])
+            of_rows = None if weights is None else weights[rows]
+            if not exact:
+                # Row by row on the grid, so that one row's part does not depend on the
+                # others.
+                parts = vectors.weighted(grid.toward_zero(parts), of_rows)
+            elif of_rows is not None:
+                parts *= of_rows
+            groups = np.minimum(nearest, k - 1).astype(np.int64)
+            cells = groups * (n_classes + 1) + _classes(labels[rows], n_classes)
+            counts = counts_by_label(cells, k * (n_classes + 1), of_rows)
             return (
-                cost,
-                beyond,
-                _cells(
-                    np.minimum(nearest, k - 1),
-                    labels[rows],
-                    k,
-                    n_classes,
-                ),
+                np.array([parts.sum()]),
+                counts_by_label(are_far, 2, of_rows)[1:],
+                counts.reshape(k, n_classes + 1),
             )
 
         arrays = sum_over_blocks(summed, len(points), d)
         if per_client:
-            # The shares of rows add up to 1, and so have a norm of at most 1; rounding
-            # toward zero keeps it.
-            return [grid.toward_zero(array / max(1, len(points))) for array in arrays]
+            # The shares of rows add up to 1, and so have a norm of at most 1.
+            return means_of_rows(arrays, len(points))
         return [grid.round_to_grid(array) for array in arrays]
 
     def advance(state: State, released: ReleasedSum) -> State:
         return state.changed(**{name: released[name] for name in EVALUATION_ARRAYS})
 
-    def statistic(points: Array, state: State) -> Sequence[Array]:
-        return labelled(points, state, np.broadcast_to(-1, len(points)))
+    def statistic(
+        points: Array,
+        state: State,
+        weights: RowWeights | None = None,
+    ) -> Sequence[Array]:
+        return labelled(points, state, np.broadcast_to(-1, len(points)), weights)
 
     return PrivateSum(
         EVALUATION_ROUND,
@@ -182,21 +190,11 @@ def evaluation_round(public: PublicFacts) -> PrivateSum:
         advance,
         clip,
         labelled=labelled,
+        weighted=weighing(config.settings.unit, statistic, labelled),
         in_blocks=True,
     )
 
 
-def _cells(
-    nearest: LabelArray,
-    labels: Labels,
-    n_clusters: int,
-    n_classes: int,
-) -> Array:
-    """Rows by cluster and class.
-
-    The last column has those without a class, or with another one than declared.
-    """
-    classes = np.where((labels >= 0) & (labels < n_classes), labels, n_classes)
-    places = nearest.astype(np.int64) * (n_classes + 1) + classes
-    counts = np.bincount(places, minlength=n_clusters * (n_classes + 1))
-    return counts.astype(np.float64).reshape(n_clusters, n_classes + 1)
+def _classes(labels: Labels, n_classes: int) -> Labels:
+    """Classes of rows; those with none, or with another than declared, are the last."""
+    return np.where((labels >= 0) & (labels < n_classes), labels, n_classes)

@@ -13,7 +13,6 @@ from flwr_dpkmeans.data.columns.column_kind import Kind
 from flwr_dpkmeans.data.columns.dates import iso_date
 from flwr_dpkmeans.data.columns.in_units import figure_in_units
 from flwr_dpkmeans.data.schema import Schema
-from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.privacy.released_counts import COUNT_DEVIATIONS
 from flwr_dpkmeans.privacy.report import PROFILE_ROUND
 from flwr_dpkmeans.sums.plan import Plan
@@ -39,7 +38,7 @@ def profile_cautions(plan: Plan, units: float) -> tuple[str, ...]:
     )
     if units >= COUNT_DEVIATIONS * std:
         return ()
-    unit = "clients" if plan.settings.unit is PrivacyUnit.CLIENT else "rows"
+    unit = plan.settings.unit.things
     subject, mend = (
         "The profile",
         "raise epsilon or profile_share, profile fewer columns",

@@ -10,6 +10,7 @@ import numpy as np
 from flwr_dpkmeans.algorithms.budget.noise_budget import divided
 from flwr_dpkmeans.algorithms.budget.noise_kinds import ReleasePart
 from flwr_dpkmeans.algorithms.budget.noise_shares import root_at_least
+from flwr_dpkmeans.algorithms.client_means import means_of_rows, parts_for_unit
 from flwr_dpkmeans.algorithms.profile.profile_layout import (
     CELLS,
     COUNTS,
@@ -18,8 +19,10 @@ from flwr_dpkmeans.algorithms.profile.profile_layout import (
     ProfileLayout,
 )
 from flwr_dpkmeans.algorithms.statistics.moment_sums import moment_arrays, moment_parts
-from flwr_dpkmeans.kernels import assignment, grid, label_sums
+from flwr_dpkmeans.algorithms.weighing import weighing
+from flwr_dpkmeans.kernels import assignment, grid, vectors
 from flwr_dpkmeans.kernels.block_sums import sum_over_blocks
+from flwr_dpkmeans.kernels.label_sums import sum_by_label
 from flwr_dpkmeans.privacy.release import (
     Block,
     Norm,
@@ -30,7 +33,7 @@ from flwr_dpkmeans.privacy.release import (
 from flwr_dpkmeans.privacy.report import PROFILE_ROUND
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.public_facts import PublicFacts
-from flwr_dpkmeans.sums.round import Array, PrivateSum, State
+from flwr_dpkmeans.sums.round import Array, PrivateSum, RowWeights, State
 
 
 def profile_blocks(config: RunConfig, multiplier: float) -> tuple[Block, ...]:
@@ -90,19 +93,8 @@ def profile_blocks(config: RunConfig, multiplier: float) -> tuple[Block, ...]:
                 0.5,
             )
         )
-    blocks, unit = divided(parts, 1.0, multiplier), settings.unit
-    if unit is PrivacyUnit.RECORD:
-        return blocks
-    because = (
-        "S30: one client's mean over its rows of vectors of at most this norm has at"
-        " most this norm (profile)"
-    )
-    return tuple(
-        replace(
-            block, sensitivity=replace(block.sensitivity, unit=unit, because=because)
-        )
-        for block in blocks
-    )
+    by_unit = parts_for_unit(parts, settings.unit, "profile")
+    return divided(by_unit, 1.0, multiplier)
 
 
 def profile_shapes(config: RunConfig) -> Mapping[str, tuple[int, ...]]:
@@ -119,7 +111,11 @@ def profile_round(public: PublicFacts) -> PrivateSum:
     layout = ProfileLayout.of(config.settings)
     names = [block.name for block in public.profile]
 
-    def statistic(points: Array, state: State) -> Sequence[Array]:
+    def statistic(
+        points: Array,
+        state: State,
+        weights: RowWeights | None = None,
+    ) -> Sequence[Array]:
         def summed(rows: slice) -> Sequence[Array]:
             coordinates, beside = np.split(points[rows], [public.n_features], axis=1)
             groups = np.minimum(
@@ -129,27 +125,24 @@ def profile_round(public: PublicFacts) -> PrivateSum:
             block = grid.round_to_grid(np.clip(beside, -1.0, 1.0))
             counted, present = layout.present(block)
             n = layout.n_numbers
+            of_rows = None if weights is None else weights[rows]
             moments = moment_arrays(
                 block[:, :n],
                 groups.astype(np.int64),
                 config.n_clusters,
                 present[:, :n],
+                of_rows,
             )
             arrays = dict(zip(PROFILE_ARRAYS, moments, strict=False))
             cells = layout.cells(block) * present[:, layout.column_of_cells]
-            arrays[CELLS] = label_sums.sum_by_label(cells, groups, config.n_clusters)
-            arrays[PRESENT] = label_sums.sum_by_label(
-                counted - 0.5, groups, config.n_clusters
-            )
+            by_name = {CELLS: cells, PRESENT: counted - 0.5}
+            for name, of_each in by_name.items():
+                of_units = vectors.weighted(of_each, of_rows)
+                arrays[name] = sum_by_label(of_units, groups, config.n_clusters)
             return [arrays[name] for name in names]
 
         arrays = sum_over_blocks(summed, len(points), points.shape[1])
-        # Rounding toward zero keeps a mean within the bound.
-        return (
-            [grid.toward_zero(array / max(1, len(points))) for array in arrays]
-            if by_client
-            else arrays
-        )
+        return means_of_rows(arrays, len(points)) if by_client else arrays
 
     def advance(state: State, released: ReleasedSum) -> State:
         return state.changed(
@@ -163,4 +156,5 @@ def profile_round(public: PublicFacts) -> PrivateSum:
         advance,
         in_blocks=True,
         profiles=True,
+        weighted=weighing(public.settings.unit, statistic),
     )

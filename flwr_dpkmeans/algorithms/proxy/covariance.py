@@ -10,6 +10,7 @@ from flwr_dpkmeans.algorithms.proxy.first_proxies import first_proxies, without_
 from flwr_dpkmeans.algorithms.proxy.proxy_space import length_of
 from flwr_dpkmeans.algorithms.proxy.setting import Setting, as_length
 from flwr_dpkmeans.algorithms.states.cluster_states import SERVER_POINTS
+from flwr_dpkmeans.algorithms.weighing import weighing
 from flwr_dpkmeans.kernels import outer_products
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kernels.residual_sums import UnitResiduals, unit_residuals
@@ -21,7 +22,7 @@ from flwr_dpkmeans.kernels.triangles import (
 from flwr_dpkmeans.kmeans.projected import shrink_to_server
 from flwr_dpkmeans.kmeans.proxies.ellipsoid import ellipsoid_of
 from flwr_dpkmeans.privacy.release import ReleasedSum
-from flwr_dpkmeans.sums.round import Array, PrivateSum, State
+from flwr_dpkmeans.sums.round import Array, PrivateSum, RowWeights, State
 
 
 def covariance_round(setting: Setting) -> PlannedSum:
@@ -31,14 +32,22 @@ def covariance_round(setting: Setting) -> PlannedSum:
     n_units = setting.public.n_units
     factor = setting.options.clip
 
-    def summed(points: Array, state: State) -> Sequence[Array]:
+    def summed(
+        points: Array,
+        state: State,
+        weights: RowWeights | None = None,
+    ) -> Sequence[Array]:
         clip = factor * length_of(state, SPREAD)
         residuals = UnitResiduals(state[CENTRE], clip)
-        products = outer_products.outer_product_sums(points, residuals)
+        products = outer_products.outer_product_sums(points, residuals, weights)
         return [products]
 
-    def statistic(points: Array, state: State) -> Sequence[Array]:
-        (products,) = summed(points, state)
+    def statistic(
+        points: Array,
+        state: State,
+        weights: RowWeights | None = None,
+    ) -> Sequence[Array]:
+        (products,) = summed(points, state, weights)
         triangle = triangle_of(products)
         if setting.per_client:
             return setting.sent([triangle], len(points), parts)
@@ -73,5 +82,6 @@ def covariance_round(setting: Setting) -> PlannedSum:
         reads=reads,
         admits=setting.admitting(reads),
         unrounded=(summed, rounded_triangle),
+        weighted=weighing(setting.unit, statistic),
     )
     return parts, planned

@@ -17,6 +17,7 @@ from flwr_dpkmeans.algorithms.proxy.entries import (
     SPREAD_ERROR,
 )
 from flwr_dpkmeans.algorithms.proxy.setting import Setting, as_length
+from flwr_dpkmeans.algorithms.weighing import weighing
 from flwr_dpkmeans.kernels.residual_sums import residual_sums
 from flwr_dpkmeans.kmeans.folding import truncate
 from flwr_dpkmeans.kmeans.proxies.distances import N_DISTANCES
@@ -28,7 +29,7 @@ from flwr_dpkmeans.kmeans.proxies.variances import (
 )
 from flwr_dpkmeans.privacy.release import ReleasedSum
 from flwr_dpkmeans.sums.public_facts import ServerFacts
-from flwr_dpkmeans.sums.round import Array, PrivateSum, State
+from flwr_dpkmeans.sums.round import Array, PrivateSum, RowWeights, State
 
 # mean squared length, in squared clip bounds, from which on rows are nearly all clipped
 CLIPPED_SQUARE = 0.8
@@ -46,13 +47,18 @@ def location_round(setting: Setting) -> PlannedSum:
     expected = float(first[SPREAD][0]) ** 2 / d
 
     @setting.summing(parts)
-    def statistic(rows: Array, state: State) -> Sequence[Array]:
+    def statistic(
+        rows: Array,
+        state: State,
+        weights: RowWeights | None = None,
+    ) -> Sequence[Array]:
         residuals = residual_sums(
             rows,
             np.zeros(len(rows), dtype=np.int32),
             middle[None, :],
             clip,
             1,
+            weights=weights,
         )
         return [residuals.sums[0], residuals.squares]
 
@@ -85,6 +91,7 @@ def location_round(setting: Setting) -> PlannedSum:
         (),
         statistic,
         advance,
+        weighted=weighing(setting.unit, statistic),
     )
 
 

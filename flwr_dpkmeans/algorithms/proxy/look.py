@@ -20,6 +20,7 @@ from flwr_dpkmeans.algorithms.proxy.location import CLIPPED_SQUARE, before_looks
 from flwr_dpkmeans.algorithms.proxy.proxy_options import look_share
 from flwr_dpkmeans.algorithms.proxy.proxy_space import length_of
 from flwr_dpkmeans.algorithms.proxy.setting import Setting, as_length
+from flwr_dpkmeans.algorithms.weighing import weighing
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kernels.residual_sums import residual_sums
 from flwr_dpkmeans.kmeans.folding import truncate
@@ -33,7 +34,7 @@ from flwr_dpkmeans.kmeans.proxies.noisy_distances import (
 )
 from flwr_dpkmeans.kmeans.proxies.variances import axis_variance
 from flwr_dpkmeans.privacy.release import ReleasedSum
-from flwr_dpkmeans.sums.round import Array, PrivateSum, State
+from flwr_dpkmeans.sums.round import Array, PrivateSum, RowWeights, State
 
 # mean squared length, in squared clip bounds, from which on it says only that rows lie
 # beyond
@@ -57,7 +58,11 @@ def look_round(setting: Setting, index: int) -> PlannedSum:
     edges = squared_edges(d)
 
     @setting.summing(parts)
-    def statistic(rows: Array, state: State) -> Sequence[Array]:
+    def statistic(
+        rows: Array,
+        state: State,
+        weights: RowWeights | None = None,
+    ) -> Sequence[Array]:
         centre, clip = state[CENTRE], length_of(state, CLIP)
         residuals = residual_sums(
             rows,
@@ -65,8 +70,10 @@ def look_round(setting: Setting, index: int) -> PlannedSum:
             centre[None, :],
             clip,
             1,
+            weights=weights,
         )
-        return [residuals.sums[0], residuals.squares, distance_counts(rows, centre)]
+        distances = distance_counts(rows, centre, weights)
+        return [residuals.sums[0], residuals.squares, distances]
 
     def advance(state: State, released: ReleasedSum) -> State:
         clip, spread = length_of(state, CLIP), length_of(state, SPREAD)
@@ -156,4 +163,5 @@ def look_round(setting: Setting, index: int) -> PlannedSum:
         None,
         reads,
         setting.admitting(reads),
+        weighted=weighing(setting.unit, statistic),
     )

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from flwr_dpkmeans.algorithms.proxy.array_noise import bounds_by_array, whole_multiplier
 from flwr_dpkmeans.algorithms.proxy.proxy_options import ProxyOptions
-from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.public_facts import PublicFacts
 
 
@@ -53,7 +52,7 @@ def n_passes_and_proxies(public: PublicFacts, options: ProxyOptions) -> tuple[in
         # A second pass was not measured at client level, or beside points of the
         # server's own.
         unit = public.config.settings.unit
-        is_plain = public.server is None and unit is PrivacyUnit.RECORD
+        is_plain = public.server is None and unit.by_row
         least = (
             options.proxies_per_column
             * max(4, public.n_features)

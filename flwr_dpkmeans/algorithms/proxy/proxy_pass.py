@@ -32,6 +32,7 @@ from flwr_dpkmeans.algorithms.proxy.proxy_space import (
 )
 from flwr_dpkmeans.algorithms.proxy.setting import Setting, as_length
 from flwr_dpkmeans.algorithms.states.cluster_states import SERVER_POINTS
+from flwr_dpkmeans.algorithms.weighing import weighing
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kernels.projected_labels import nearest_projected
@@ -44,7 +45,7 @@ from flwr_dpkmeans.kmeans.proxies.weights import unheard_rows
 from flwr_dpkmeans.kmeans.residuals.likely_values import likely_counts
 from flwr_dpkmeans.kmeans.residuals.shrinkage import StepPosterior
 from flwr_dpkmeans.privacy.release import ReleasedSum
-from flwr_dpkmeans.sums.round import Array, PrivateSum, State
+from flwr_dpkmeans.sums.round import Array, PrivateSum, RowWeights, State
 
 
 def proxy_round(setting: Setting, index: int) -> PlannedSum:
@@ -53,7 +54,11 @@ def proxy_round(setting: Setting, index: int) -> PlannedSum:
     n_proxies, options = setting.plan.n_proxies, setting.options
 
     @setting.summing(parts)
-    def statistic(points: Array, state: State) -> Sequence[Array]:
+    def statistic(
+        points: Array,
+        state: State,
+        weights: RowWeights | None = None,
+    ) -> Sequence[Array]:
         rows, proxies = in_proxy_space(points, state), state[PROXIES]
         labels = nearest_projected(rows, None, proxies)
         residuals = residual_sums(
@@ -62,6 +67,7 @@ def proxy_round(setting: Setting, index: int) -> PlannedSum:
             proxies,
             state[PROXY_RADIUS],
             n_proxies,
+            weights=weights,
             drop=not options.clips,
         )
         return [residuals.sums, residuals.counts]
@@ -198,6 +204,7 @@ def proxy_round(setting: Setting, index: int) -> PlannedSum:
         None,
         reads,
         setting.admitting(reads),
+        weighted=weighing(setting.unit, statistic),
     )
 
 

@@ -13,7 +13,6 @@ from flwr_dpkmeans.algorithms.proxy.proxy_count import (
 from flwr_dpkmeans.algorithms.proxy.proxy_options import ProxyOptions, look_share
 from flwr_dpkmeans.algorithms.proxy.summed import ROUNDS
 from flwr_dpkmeans.errors import PlanError
-from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.public_facts import PublicFacts
 
 
@@ -118,5 +117,5 @@ def _shells(
     is_small = size <= options.most_excess
     is_narrow = public.n_features <= options.most_excess_features
     is_heard = noise <= options.audible_excess and is_small and is_narrow
-    by_record = public.config.settings.unit is PrivacyUnit.RECORD
+    by_record = public.config.settings.unit.by_row
     return options.n_shells if is_heard and by_record else 0

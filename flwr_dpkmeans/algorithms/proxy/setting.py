@@ -25,14 +25,14 @@ from flwr_dpkmeans.algorithms.proxy.summed import ROUNDS, client_bounds
 from flwr_dpkmeans.algorithms.states.cluster_states import seed_of
 from flwr_dpkmeans.algorithms.states.state_arrays import is_table
 from flwr_dpkmeans.algorithms.states.state_geometry import is_near, is_projection
+from flwr_dpkmeans.algorithms.weighing import Weighable
 from flwr_dpkmeans.kernels.block_sums import in_blocks
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kernels.vector_clipping import clip_vector
 from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.sums.public_facts import PublicFacts
-from flwr_dpkmeans.sums.round import Array, State
+from flwr_dpkmeans.sums.round import Array, RowWeights, State
 
-Statistic = Callable[[Array, State], Sequence[Array]]
 _SMALLEST_RADIUS = 2.0**-15
 _MEANS = (
     "S15: one client's {}, vectors of length at most 1, is scaled down to the bound,"
@@ -67,9 +67,14 @@ class Setting:
         return self.n_clusters if self.plan.widening > 1.0 else 1
 
     @property
+    def unit(self) -> PrivacyUnit:
+        """What is protected."""
+        return self.public.settings.unit
+
+    @property
     def per_client(self) -> bool:
         """Whether one client, not one row, is protected."""
-        return self.public.settings.unit is PrivacyUnit.CLIENT
+        return self.unit is PrivacyUnit.CLIENT
 
     @property
     def farthest(self) -> float:
@@ -119,7 +124,7 @@ class Setting:
             moved = Sensitivity(
                 Norm.L2,
                 bound,
-                self.public.settings.unit,
+                self.public.settings.unit.bounded,
                 because,
                 summed.nonnegative,
             )
@@ -134,17 +139,23 @@ class Setting:
             )
         return parts
 
-    def summing(self, parts: Sequence[ReleasePart]) -> Callable[[Statistic], Statistic]:
-        """Decorate ``statistic(rows, state) -> arrays``.
+    def summing(self, parts: Sequence[ReleasePart]) -> Callable[[Weighable], Weighable]:
+        """Decorate ``statistic(rows, state, weights) -> arrays``.
 
         It sees one block after another, and the sum is made ready.
         """
 
-        def decorate(of_block: Statistic) -> Statistic:
+        def decorate(of_block: Weighable) -> Weighable:
             summed = in_blocks(of_block)
-            return lambda points, state: self.sent(
-                summed(points, state), len(points), parts
-            )
+
+            def statistic(
+                points: Array,
+                state: State,
+                weights: RowWeights | None = None,
+            ) -> Sequence[Array]:
+                return self.sent(summed(points, state, weights), len(points), parts)
+
+            return statistic
 
         return decorate
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
-from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.budget.count_norms import count_order
 from flwr_dpkmeans.kernels import outer_products, projected_sums
 from flwr_dpkmeans.kernels.clipping import clip_rows
+from flwr_dpkmeans.kernels.label_sums import counts_of_each
 from flwr_dpkmeans.kernels.projected_labels import nearest_projected
 from flwr_dpkmeans.kernels.projected_sums import sums_and_counts
 from flwr_dpkmeans.kmeans.public_points.weighted_lloyd import weighted_kmeans
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.round import Array
+from flwr_dpkmeans.threads import one_thread
 
 CLIENT_STATISTIC_QUANTILE = 0.5
 """Of the simulated clients' norms."""
@@ -22,6 +21,7 @@ SIMULATED_CLIENTS = 200
 _SIMULATION_SEED = 20_250_711
 
 
+@one_thread()
 def client_bounds_of(
     config: RunConfig,
     points: Array,
@@ -43,13 +43,10 @@ def client_bounds_of(
     )
     size, order = config.settings.examples_per_client, count_order(config)
     samples = [
-        clipped[generator.integers(0, len(points), size)]
-        for _ in range(SIMULATED_CLIENTS)
+        generator.integers(0, len(points), size) for _ in range(SIMULATED_CLIENTS)
     ]
 
-    def quantile(
-        vectors: Sequence[NDArray[np.float64] | NDArray[np.int64]], order: int = 2
-    ) -> float:
+    def quantile(vectors: Array, order: int = 2) -> float:
         return float(
             np.quantile(
                 [np.linalg.norm(vector.ravel(), order) for vector in vectors],
@@ -57,31 +54,26 @@ def client_bounds_of(
             )
         )
 
-    client_sums = [
-        sums_and_counts(
-            sample, nearest_projected(sample, None, centers), config.n_clusters
-        )
-        for sample in samples
-    ]
+    rows = clipped[np.concatenate(samples)]
+    sizes = np.full(SIMULATED_CLIENTS, size)
+    sums, counts = sums_and_counts(
+        rows,
+        nearest_projected(rows, None, centers),
+        config.n_clusters,
+        sizes,
+    )
+    means, _ = projected_sums.means_and_indicators(sums, counts)
+    nearest_points = nearest_projected(rows, None, points)
     return {
         "data_radius": radius,
         "outer_product_bound": quantile(
-            [outer_products.outer_product_triangle(sample) for sample in samples]
+            outer_products.outer_products_of_each(rows, sizes)
         ),
         "weights_bound": quantile(
-            [
-                np.bincount(nearest_projected(sample, None, points))
-                for sample in samples
-            ],
-            order,
+            counts_of_each(nearest_points, len(points), sizes), order
         ),
-        "means_bound": quantile(
-            [
-                projected_sums.means_and_indicators(sums, counts)[0]
-                for sums, counts in client_sums
-            ]
-        ),
+        "means_bound": quantile(means),
         "indicators_bound": float(min(config.n_clusters, size)) ** (1.0 / order),
-        "sums_bound": quantile([sums for sums, _ in client_sums]),
-        "counts_bound": quantile([counts for _, counts in client_sums], order),
+        "sums_bound": quantile(sums),
+        "counts_bound": quantile(counts, order),
     }

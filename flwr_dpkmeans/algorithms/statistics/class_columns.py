@@ -9,7 +9,8 @@ import numpy as np
 
 from flwr_dpkmeans.algorithms.statistics.moment_sums import moment_arrays
 from flwr_dpkmeans.errors import DataError
-from flwr_dpkmeans.sums.round import Array, Labels
+from flwr_dpkmeans.kernels.label_sums import counts_by_label
+from flwr_dpkmeans.sums.round import Array, Labels, RowWeights
 
 
 @dataclass(frozen=True)
@@ -107,16 +108,21 @@ def class_arrays(
     points: Array,
     labels: Labels,
     n_classes: int,
+    weights: RowWeights | None = None,
 ) -> list[Array]:
-    """One client's exact part: moments of the numbers, and cells of the categories."""
-    arrays = moment_arrays(points[:, columns.numbers], labels, n_classes)
+    """One client's exact part: moments of the numbers, and cells of the categories.
+
+    Weights are (n_points,).
+    """
+    numbers = points[:, columns.numbers]
+    arrays = moment_arrays(numbers, labels, n_classes, weights=weights)
     if columns.coded:
         tables = []
         for column in columns.coded:
             n_categories = columns.categories[column]
             codes = codes_of(points[:, column], n_categories)
             entries = labels * n_categories + codes
-            counts = np.bincount(entries, minlength=n_classes * n_categories)
+            counts = counts_by_label(entries, n_classes * n_categories, weights)
             tables.append(counts.reshape(n_classes, n_categories))
-        arrays.append(np.concatenate(tables, axis=1).astype(np.float64))
+        arrays.append(np.concatenate(tables, axis=1))
     return arrays

@@ -13,13 +13,15 @@ from flwr_dpkmeans.algorithms.budget.noise_shares import root_at_least
 from flwr_dpkmeans.algorithms.server.box_units import plan_bounds
 from flwr_dpkmeans.algorithms.statistics.noise_errors import constant, noise_of
 from flwr_dpkmeans.algorithms.statistics.one_round import OneRoundTask, noise_caution
+from flwr_dpkmeans.algorithms.weighing import weighing
 from flwr_dpkmeans.kernels.block_sums import in_blocks
+from flwr_dpkmeans.kernels.label_sums import counts_by_label
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.option_rules import Options, whole
 from flwr_dpkmeans.sums.outcome import Result
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.public_facts import PublicFacts
-from flwr_dpkmeans.sums.round import Array, PrivateSum, State
+from flwr_dpkmeans.sums.round import Array, PrivateSum, RowWeights, State
 
 _MOST_NOISE_OF_A_BIN = 1.0
 
@@ -58,18 +60,19 @@ class HistogramsTask(OneRoundTask):
         half_step = 2.0 ** -(public.fraction_bits + 1)
 
         @in_blocks
-        def statistic(points: Array, state: State) -> Sequence[Array]:
+        def statistic(
+            points: Array,
+            state: State,
+            weights: RowWeights | None = None,
+        ) -> Sequence[Array]:
             # From [-1, 1] to bins 0 to n - 1; the upper bound belongs to the last one.
             # Half a step of the grid is added as a value at the beginning of a bin may
             # have been rounded down.
             bins = np.minimum((points + (1.0 + half_step)) * (n / 2.0), n - 1).astype(
                 np.int64
             )
-            return [
-                np.stack(
-                    [np.bincount(column, minlength=n) for column in bins.T]
-                ).astype(np.float64)
-            ]
+            counts = [counts_by_label(column, n, weights) for column in bins.T]
+            return [np.stack(counts)]
 
         def advance(state: State, released: ReleasedSum) -> State:
             return state.changed(bins=released["bins"])
@@ -87,6 +90,7 @@ class HistogramsTask(OneRoundTask):
             (),
             statistic,
             advance,
+            weighted=weighing(public.settings.unit, statistic),
         )
 
     def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:

@@ -8,9 +8,10 @@ from flwr_dpkmeans.algorithms.budget.noise_kinds import ReleasePart
 from flwr_dpkmeans.algorithms.budget.noise_shares import root_at_least
 from flwr_dpkmeans.algorithms.statistics.group_counts import group_counts
 from flwr_dpkmeans.kernels.grid import toward_zero
-from flwr_dpkmeans.kernels.label_sums import sum_by_label
+from flwr_dpkmeans.kernels.label_sums import counts_by_label, sum_by_label
+from flwr_dpkmeans.kernels.vectors import weighted
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
-from flwr_dpkmeans.sums.round import Array, Labels
+from flwr_dpkmeans.sums.round import Array, Labels, RowWeights
 
 
 def moment_parts(n_groups: int, width: int) -> list[ReleasePart]:
@@ -65,15 +66,16 @@ def moment_arrays(
     groups: Labels,
     n_groups: int,
     present: Array | None = None,
+    weights: RowWeights | None = None,
 ) -> list[Array]:
     """One client's exact part of them, on the grid.
 
-    `groups` are from 0 to `n_groups` - 1.
+    `groups` are from 0 to `n_groups` - 1. `weights` are (n_points,).
 
     `present`, (n_points, width), is 0 where a cell is missing, which then adds to
     neither sum, and 1 elsewhere.
     """
-    counts = np.bincount(groups, minlength=n_groups).astype(np.float64)
+    counts = counts_by_label(groups, n_groups, weights)
     if not points.shape[1]:
         return [counts]
     narrow = groups.astype(np.int32)
@@ -82,8 +84,8 @@ def moment_arrays(
         points, halved = points * present, halved * present
     return [
         counts,
-        sum_by_label(points, narrow, n_groups),
-        sum_by_label(halved, narrow, n_groups),
+        sum_by_label(weighted(points, weights), narrow, n_groups),
+        sum_by_label(weighted(halved, weights), narrow, n_groups),
     ]
 
 

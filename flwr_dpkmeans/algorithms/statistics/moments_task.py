@@ -33,6 +33,7 @@ from flwr_dpkmeans.algorithms.statistics.one_round import (
     OneRoundTask,
     noise_caution,
 )
+from flwr_dpkmeans.algorithms.weighing import weighing
 from flwr_dpkmeans.errors import column_names
 from flwr_dpkmeans.kernels.block_sums import in_blocks
 from flwr_dpkmeans.kernels.grid import round_to_grid
@@ -41,7 +42,7 @@ from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.sums.outcome import Result
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.public_facts import PublicFacts
-from flwr_dpkmeans.sums.round import Array, PrivateSum, State
+from flwr_dpkmeans.sums.round import Array, PrivateSum, RowWeights, State
 
 DEVIATIONS = "deviations"
 _MOST_NOISE_OF_A_MEAN = 0.1
@@ -57,8 +58,13 @@ class MomentsTask(OneRoundTask):
         """Plan counts, sums and squares of all rows as one group."""
 
         @in_blocks
-        def statistic(points: Array, state: State) -> Sequence[Array]:
-            return moment_arrays(points, np.zeros(len(points), dtype=np.int64), 1)
+        def statistic(
+            points: Array,
+            state: State,
+            weights: RowWeights | None = None,
+        ) -> Sequence[Array]:
+            one_group = np.zeros(len(points), dtype=np.int64)
+            return moment_arrays(points, one_group, 1, weights=weights)
 
         def advance(state: State, released: ReleasedSum) -> State:
             rows, means, variances = read_moments(released)
@@ -73,6 +79,7 @@ class MomentsTask(OneRoundTask):
             (),
             statistic,
             advance,
+            weighted=weighing(public.settings.unit, statistic),
         )
 
     def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:

@@ -16,6 +16,7 @@ import numpy as np
 from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum
 from flwr_dpkmeans.algorithms.budget.noise_kinds import ReleasePart
 from flwr_dpkmeans.algorithms.budget.noise_shares import root_at_least
+from flwr_dpkmeans.algorithms.client_means import means_of_rows, parts_for_unit
 from flwr_dpkmeans.algorithms.server.box_units import plan_bounds
 from flwr_dpkmeans.algorithms.statistics.class_columns import (
     Columns,
@@ -32,6 +33,7 @@ from flwr_dpkmeans.algorithms.statistics.moment_sums import moment_parts, read_m
 from flwr_dpkmeans.algorithms.statistics.moments_task import DEVIATIONS
 from flwr_dpkmeans.algorithms.statistics.noise_errors import noise_of, of_shares
 from flwr_dpkmeans.algorithms.statistics.one_round import OneRoundTask, noise_caution
+from flwr_dpkmeans.algorithms.weighing import weighing
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kernels.block_sums import in_blocks
 from flwr_dpkmeans.kernels.grid import round_to_grid
@@ -40,7 +42,7 @@ from flwr_dpkmeans.sums.option_rules import Options, option, real, whole
 from flwr_dpkmeans.sums.outcome import CountedRows, Result
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.public_facts import PublicFacts
-from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, State
+from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, RowWeights, State
 from flwr_dpkmeans.sums.settings import Settings
 
 CELLS = "cells"
@@ -124,6 +126,8 @@ class NaiveBayesTask(OneRoundTask):
     """
 
     name = "naive_bayes"
+    units = (PrivacyUnit.RECORD, PrivacyUnit.CLIENT)
+    clips_clients = False
     options: NaiveBayesOptions = NaiveBayesOptions()
 
     def n_classes(self, settings: Settings) -> int:
@@ -160,6 +164,7 @@ class NaiveBayesTask(OneRoundTask):
     def planned(self, public: PublicFacts) -> PlannedSum:
         """Plan moments of numbers and counts of categories, by class."""
         columns, n_classes = self.columns(public.n_features), self.options.classes
+        unit = public.settings.unit
         parts = moment_parts(n_classes, len(columns.numbers))
         if columns.coded:
             root = root_at_least(len(columns.coded))
@@ -184,10 +189,11 @@ class NaiveBayesTask(OneRoundTask):
             )
 
         @in_blocks
-        def labelled(
+        def sums_of_block(
             points: Array,
             state: State,
             labels: Labels,
+            weights: RowWeights | None = None,
         ) -> Sequence[Array]:
             is_class = (labels >= 0) & (labels < n_classes)
             return class_arrays(
@@ -195,10 +201,26 @@ class NaiveBayesTask(OneRoundTask):
                 points[is_class],
                 labels[is_class],
                 n_classes,
+                None if weights is None else weights[is_class],
             )
 
-        def unlabelled(points: Array, state: State) -> Sequence[Array]:
-            return labelled(points, state, np.broadcast_to(-1, len(points)))
+        def labelled(
+            points: Array,
+            state: State,
+            labels: Labels,
+            weights: RowWeights | None = None,
+        ) -> Sequence[Array]:
+            arrays = sums_of_block(points, state, labels, weights)
+            if unit is PrivacyUnit.CLIENT:
+                return means_of_rows(arrays, len(points))
+            return arrays
+
+        def unlabelled(
+            points: Array,
+            state: State,
+            weights: RowWeights | None = None,
+        ) -> Sequence[Array]:
+            return labelled(points, state, np.broadcast_to(-1, len(points)), weights)
 
         def advance(state: State, released: ReleasedSum) -> State:
             rows = released["group_counts"]
@@ -223,12 +245,13 @@ class NaiveBayesTask(OneRoundTask):
                 arrays[CELLS] = np.maximum(released[CELLS], 0.0)
             return state.changed(**arrays)
 
-        return parts, PrivateSum(
+        return parts_for_unit(parts, unit, self.name), PrivateSum(
             "classes",
             (),
             unlabelled,
             advance,
             labelled=labelled,
+            weighted=weighing(unit, unlabelled, labelled),
         )
 
     def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum, private_sums
 from flwr_dpkmeans.kernels.grid import is_on_grid
+from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.outcome import CountedRows
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.public_facts import PublicFacts
@@ -42,7 +43,8 @@ class OneRoundTask(Task):
         a negative one is noise.
         """
         sizes = state.arrays.get("rows", state.arrays.get("bins"))
-        if sizes is None or plan.n_examples is not None:
+        by_client = plan.settings.unit is PrivacyUnit.CLIENT
+        if sizes is None or plan.n_examples is not None or by_client:
             return ()
         return self.cautions(
             replace(
@@ -99,16 +101,19 @@ def noise_caution(
 ) -> tuple[str, ...]:
     """Say so if noise is more than a part `most` of a group's average number of rows.
 
-    That number is public or counted with noise.
+    That number is public or counted with noise; at client level clients count.
     """
-    if plan.n_examples is None or not plan.rounds:
+    settings = plan.settings
+    things = "rows"
+    n_units: float | None = plan.n_examples
+    if settings.unit is PrivacyUnit.CLIENT:
+        things = "clients"
+        n_units = plan.n_clients * settings.client_sampling_rate
+    if n_units is None or not plan.rounds:
         return ()
     first = plan.rounds[0]
-    noise = (
-        max(plan.released_std(first, block) for block in first.blocks)
-        * n_groups
-        / plan.n_examples
-    )
+    largest = max(plan.released_std(first, block) for block in first.blocks)
+    noise = largest * n_groups / n_units
     if noise <= most:
         return ()
     whose, fewer = (
@@ -117,9 +122,9 @@ def noise_caution(
     adds = "one of them adds" if whose else "they add"
     return (
         (
-            f"For {'' if plan.settings.n_examples else 'about '}{plan.n_examples}"
-            f" rows{whose}, noise is about {noise:.0%} of what {adds} to a sum, and"
-            f" above {most:.0%} the result differs much from run to run: have more"
-            f" rows, raise epsilon, or use fewer columns{fewer}."
+            f"For {'' if settings.n_examples else 'about '}{n_units:.0f} {things}"
+            f"{whose}, noise is about {noise:.0%} of what {adds} to a sum, and above"
+            f" {most:.0%} the result differs much from run to run: have more {things},"
+            f" raise epsilon, or use fewer columns{fewer}."
         ),
     )

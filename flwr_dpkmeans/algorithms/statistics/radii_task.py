@@ -19,6 +19,7 @@ from flwr_dpkmeans.algorithms.statistics.noise_errors import (
     of_roots,
 )
 from flwr_dpkmeans.algorithms.statistics.one_round import CLEAR, OneRoundTask
+from flwr_dpkmeans.algorithms.weighing import weighing
 from flwr_dpkmeans.data.frame_names import frame_columns
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.validated import validate_columns
@@ -26,6 +27,8 @@ from flwr_dpkmeans.errors import ConfigurationError, listed
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
 from flwr_dpkmeans.kernels.block_sums import in_blocks
 from flwr_dpkmeans.kernels.grid import round_to_grid, toward_zero
+from flwr_dpkmeans.kernels.label_sums import counts_by_label
+from flwr_dpkmeans.kernels.vectors import weighted
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.sums.checks.columns import agreed_names
@@ -33,7 +36,7 @@ from flwr_dpkmeans.sums.option_rules import Options, as_numbers, option, real
 from flwr_dpkmeans.sums.outcome import Result
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.public_facts import PublicFacts
-from flwr_dpkmeans.sums.round import Array, PrivateSum, State
+from flwr_dpkmeans.sums.round import Array, PrivateSum, RowWeights, State
 from flwr_dpkmeans.sums.settings import Box
 
 _MOST_CENTERS = 10_000
@@ -110,12 +113,16 @@ class RadiiTask(OneRoundTask):
         )
 
         @in_blocks
-        def statistic(points: Array, state: State) -> Sequence[Array]:
+        def statistic(
+            points: Array,
+            state: State,
+            weights: RowWeights | None = None,
+        ) -> Sequence[Array]:
             labels, squared = nearest_centroids(points, centers)
             shares = toward_zero(np.minimum(squared / square, 1.0))
             return [
-                np.bincount(labels, w, minlength=n).astype(float)
-                for w in (None, shares)
+                counts_by_label(labels, n, weights),
+                counts_by_label(labels, n, weighted(shares, weights)),
             ]
 
         def advance(state: State, released: ReleasedSum) -> State:
@@ -140,6 +147,7 @@ class RadiiTask(OneRoundTask):
             (),
             statistic,
             advance,
+            weighted=weighing(public.settings.unit, statistic),
         )
 
     def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:

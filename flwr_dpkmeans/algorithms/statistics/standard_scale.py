@@ -16,7 +16,7 @@ from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema_widths import widened
 from flwr_dpkmeans.privacy.release import ReleasedSum
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.round import Array
+from flwr_dpkmeans.sums.round import Array, RowWeights
 from flwr_dpkmeans.sums.settings import Box
 
 # smallest spread, in halves of a column's range: what varies less has no more weight
@@ -29,10 +29,11 @@ _NOISE = 2.0
 def moments_of(
     plan: Plan,
     points: Array,
+    weights: RowWeights | None = None,
 ) -> Mapping[str, Array]:
     """One client's exact part, by name, from rows in the units of the data.
 
-    Rows are (n_points, n_features).
+    Rows are (n_points, n_features), weights (n_points,).
     """
     n_rows, width = points.shape
     stated = Bounds(*plan.settings.bounds)
@@ -43,7 +44,7 @@ def moments_of(
         plan.fraction_bits,
     )
     one_group = np.zeros(n_rows, dtype=np.int64)
-    arrays = moment_arrays(scaled, one_group, 1)
+    arrays = moment_arrays(scaled, one_group, 1, weights=weights)
     names = ("group_counts", "group_sums", "group_squares")
     return dict(zip(names, arrays, strict=True))
 

@@ -32,7 +32,8 @@ _SENTENCES = {
     Doubt.REPEATED: (
         "what looks like an identifier has several rows for one value in {columns}: if"
         " these are persons, noise hides each of their rows and protects whoever has"
-        " several of them less, so make one row for each person."
+        " several of them less, so say whose row each is (persons of a fit,"
+        " person-column of a node or schema), or make one row for each person."
     ),
     Doubt.CODE: (
         "cells begin with 0, as codes do and numbers do not, in {columns}, but are read"

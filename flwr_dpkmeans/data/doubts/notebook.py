@@ -55,11 +55,17 @@ def doubts_of_rows(
     return sentences
 
 
-def doubts_of_frames(frames: Sequence[object], schema: Schema) -> list[str]:
+def doubts_of_frames(
+    frames: Sequence[object],
+    schema: Schema,
+    *,
+    persons_known: bool = False,
+) -> list[str]:
     """Say which numbers are written as codes, and where persons have several rows.
 
     Numbers are a schema's, persons are looked for in all other columns. Whether a
     person has several rows is seen within one table: numbers may begin anew in each.
+    Where it is known whose rows these are, nothing is said of persons.
     """
     labels = _labels(frames[0])
     names = list(map(str, labels))
@@ -69,6 +75,8 @@ def doubts_of_frames(frames: Sequence[object], schema: Schema) -> list[str]:
         for frame in frames:
             kind = kinds.get(name)
             reasons = _doubts_of_column(frame, name, kind)
+            if persons_known:
+                reasons = tuple(set(reasons) - {Doubt.REPEATED})
             doubts += [(position, doubt) for doubt in reasons]
     return sentences_about(dict.fromkeys(doubts), names)
 

@@ -25,10 +25,12 @@ def whole_frame(
     names: Sequence[str] = (),
     rows: ArrayLike | None = None,
     columns: Collection[str] | None = None,
+    left_out: str = "",
 ) -> pd.DataFrame:
     """Return a table, or some of its rows and columns, as one pandas data frame.
 
-    `names` are for columns that have none; text stays as it is written.
+    `names` are for columns that have none; text stays as it is written. One column is
+    `left_out`, by name or, without names, by index.
     """
     import pandas as pd
 
@@ -41,7 +43,10 @@ def whole_frame(
         if raw.named:
             titles = [column.name for column in raw.columns]
         cells = {}
+        hidden = _index_of(left_out, titles, len(raw.columns))
         for index, column in enumerate(raw.columns):
+            if index == hidden:
+                continue
             if columns is None or not titles or titles[index] in columns:
                 cells[index] = _plain_cells(column)
         frame = pd.DataFrame(cells)
@@ -58,6 +63,20 @@ def whole_frame(
     if rows is None:
         return whole
     return whole.loc[rows]
+
+
+def _index_of(
+    name: str,
+    titles: Sequence[str],
+    n_columns: int,
+) -> int | None:
+    """Find a column by name or, where there are no names, by index."""
+    if name in titles:
+        return titles.index(name)
+    is_index = name.removeprefix("-").isdecimal()
+    if titles or not is_index:
+        return None
+    return int(name) % n_columns
 
 
 def _plain_cells(column: RawColumn) -> Sequence[str | None] | NDArray[np.float64]:

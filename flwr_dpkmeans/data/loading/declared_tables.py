@@ -14,6 +14,7 @@ from flwr_dpkmeans.data.files.raw_column import RawColumn
 from flwr_dpkmeans.data.files.raw_table import RawTable, source_name
 from flwr_dpkmeans.data.frame_names import require_names
 from flwr_dpkmeans.data.loading.layout import Layout, renamed
+from flwr_dpkmeans.data.loading.person_column import digests_of
 from flwr_dpkmeans.data.loading.schema_tables import IN_MEMORY, load_by_schema
 from flwr_dpkmeans.data.loading.table import Table
 from flwr_dpkmeans.data.said_once import say_once
@@ -48,15 +49,18 @@ def load_declared(
     """
     stored = store.stored()
     if stored is not None:
-        names = tuple(name for name in layout.columns if name != layout.label_column)
+        left_out = (layout.label_column, layout.person.name)
+        names = tuple(name for name in layout.columns if name not in left_out)
         labels = stored if layout.label_column else None
-        return Table(stored, names, labels=labels).with_values(stored)
+        persons = stored if layout.person.name else None
+        table = Table(stored, names, labels=labels, persons=persons)
+        return table.with_values(stored)
     opened = layout.open(path)
     incomplete = dict[str, None]()
 
     # Columns of a file without header get their names only below.
     numbers = {*layout.columns, layout.label_column} if layout.has_header else None
-    use = ColumnUse(numbers, keeps_text=False)
+    use = ColumnUse(numbers, {layout.person.name} - {""}, keeps_text=False)
 
     def blocks() -> Iterator[Table]:
         for raw in opened.blocks(use):
@@ -65,7 +69,12 @@ def load_declared(
             points = np.stack([column.numbers() for column in wanted], axis=1)
             is_finite = np.isfinite(points)
             names = tuple(column.name for column in wanted) if named.named else ()
-            block = Table(points, names, labels=named.labels(layout.label_column))
+            block = Table(
+                points,
+                names,
+                labels=named.labels(layout.label_column),
+                persons=digests_of(named, layout.person),
+            )
             if not is_finite.all():
                 gaps = np.flatnonzero(~is_finite.all(axis=0))
                 incomplete.update({wanted[index].name: None for index in gaps})
@@ -128,7 +137,9 @@ def _declared(raw: RawTable, layout: Layout) -> list[RawColumn]:
         )
     require_names(layout.columns, len(layout.columns))
     label = raw.column_of("label_column", layout.label_column)
-    others = {column.name: column for column in raw.columns if column is not label}
+    person = raw.column_of("person_column", layout.person.name)
+    left_out = (label, person)
+    others = {column.name: column for column in raw.columns if column not in left_out}
     wanted = [others[name] for name in layout.columns or others if name in others]
     if not wanted:
         raise DataError(

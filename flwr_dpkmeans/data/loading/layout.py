@@ -13,6 +13,7 @@ from flwr_dpkmeans.data.files.dialect import UNSTATED, Dialect
 from flwr_dpkmeans.data.files.open_table import OpenTable
 from flwr_dpkmeans.data.files.raw_table import RawTable
 from flwr_dpkmeans.data.files.reader import open_table
+from flwr_dpkmeans.data.loading.person_column import NO_PERSONS, PersonColumn
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 
@@ -34,12 +35,15 @@ class Layout:
         otherwise.
     query : str
         What a database is asked for, where the table is the URL of one.
+    person : PersonColumn
+        Column that says whose row it is, which is left out.
     """
 
     columns: tuple[str, ...] = ()
     label_column: str = ""
     dialect: Dialect = UNSTATED
     query: str = ""
+    person: PersonColumn = NO_PERSONS
 
     @classmethod
     def of(
@@ -86,7 +90,12 @@ class Layout:
             self.dialect,
             query=self.query,
             names=names,
-            names_in_header={*self.columns, self.label_column, *more_names},
+            names_in_header={
+                *self.columns,
+                self.label_column,
+                self.person.name,
+                *more_names,
+            },
         )
 
 

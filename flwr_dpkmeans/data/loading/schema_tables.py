@@ -11,11 +11,16 @@ from flwr_dpkmeans.data.files.open_table import ColumnUse, OpenTable, say_doubts
 from flwr_dpkmeans.data.files.raw_column import RawColumn
 from flwr_dpkmeans.data.files.raw_table import RawTable, source_name
 from flwr_dpkmeans.data.files.split_column import values_of
-from flwr_dpkmeans.data.loading.layout import UNSTATED_LAYOUT, Layout, renamed
+from flwr_dpkmeans.data.loading.layout import (
+    UNSTATED_LAYOUT,
+    Layout,
+    renamed,
+)
+from flwr_dpkmeans.data.loading.person_column import digests_of
 from flwr_dpkmeans.data.loading.table import Table
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.data.store import Store
-from flwr_dpkmeans.errors import DataError
+from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 IN_MEMORY = Store()
 
@@ -44,18 +49,21 @@ def load_by_schema(
     stored = store.stored()
     if stored is not None:
         labels = stored if layout.label_column else None
+        persons = stored if layout.person.name else None
         table = Table(
             stored,
             schema.feature_names,
             labels=labels,
             schema=schema,
+            persons=persons,
         )
         return table.with_values(stored)
     layout = layout.over(schema.file)
+    _require_not_clustered(schema, layout.person.name)
     named = {column.name for column in schema.columns}
     opened = layout.open(source, named | {partition_column})
     numbers = schema.number_columns | {layout.label_column}
-    texts = schema.text_columns | {partition_column}
+    texts = schema.text_columns | {partition_column, layout.person.name}
     split_by: list[RawColumn] = []
     counts: list[Sequence[Seen]] = []
     n_rows = 0
@@ -70,7 +78,11 @@ def load_by_schema(
                 split_by.append(by)
             encoded = schema.encoded(raw)
             counts.append(encoded.seen)
-            block = Table.of(encoded, labels=raw.labels(layout.label_column))
+            block = Table.of(
+                encoded,
+                labels=raw.labels(layout.label_column),
+                persons=digests_of(raw, layout.person),
+            )
             yield replace(block, rows=encoded.rows + n_rows)
             n_rows += encoded.n_rows
 
@@ -92,6 +104,15 @@ def load_by_schema(
     if values is not None and table.rows is not None:
         values = values[table.rows]
     return replace(table, partition_values=values)
+
+
+def _require_not_clustered(schema: Schema, person_column: str) -> None:
+    """Refuse a person column that the schema clusters or profiles."""
+    if person_column in {column.name for column in schema.columns}:
+        raise ConfigurationError(
+            f"person_column is {person_column!r}, which is a column of the schema, but"
+            " whose row it is says nothing about the row: take it out there."
+        )
 
 
 def look_by_schema(

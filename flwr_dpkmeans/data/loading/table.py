@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.files.raw_table import source_name
+from flwr_dpkmeans.data.loading.person_column import N_COLUMNS
 from flwr_dpkmeans.data.schema import Encoded, Schema
 from flwr_dpkmeans.data.store import Store
 
@@ -32,6 +33,8 @@ class Table:
         What the points were encoded by.
     rows : ndarray, (n,), or None
         Which of the source's rows these are; None: all of them.
+    persons : ndarray or Rows, (n, 2), or None
+        Digests of whose rows these are (`person_digests`).
     """
 
     points: NDArray[np.float64] = field(repr=False)
@@ -40,6 +43,7 @@ class Table:
     labels: NDArray[np.generic] | None = field(default=None, repr=False)
     schema: Schema | None = None
     rows: NDArray[np.int64] | None = field(default=None, repr=False)
+    persons: NDArray[np.float64] | None = field(default=None, repr=False)
 
     @classmethod
     def of(
@@ -47,15 +51,18 @@ class Table:
         encoded: Encoded,
         values: NDArray[np.generic] | None = None,
         labels: NDArray[np.generic] | None = None,
+        persons: NDArray[np.float64] | None = None,
     ) -> Table:
         """Return the rows that a schema keeps.
 
-        `values` and `labels` stand beside each row of the table, (n_rows,).
+        `values`, `labels` and `persons` stand beside each row of the table, (n_rows,).
         """
         if values is not None:
             values = values[encoded.rows]
         if labels is not None:
             labels = labels[encoded.rows]
+        if persons is not None:
+            persons = persons[encoded.rows]
         names = encoded.schema.feature_names
         return cls(
             encoded.points,
@@ -64,6 +71,7 @@ class Table:
             labels,
             encoded.schema,
             encoded.rows,
+            persons,
         )
 
     def part(self, rows: NDArray[np.int64]) -> Table:
@@ -73,20 +81,30 @@ class Table:
             points=self.points[rows],
             partition_values=None,
             labels=None if self.labels is None else self.labels[rows],
+            persons=None if self.persons is None else self.persons[rows],
             rows=rows if self.rows is None else self.rows[rows],
         )
 
     def with_values(self, values: NDArray[np.float64]) -> Table:
         """Return the same table of other rows.
 
-        `values` are their points and, where this has labels, a last column of them.
+        `values` are their points and, where this has them, behind these a column of
+        labels and the digests of persons.
         """
-        if self.labels is None:
-            return replace(self, points=values, rows=None)
+        width = values.shape[1]
+        persons = None
+        if self.persons is not None:
+            width -= N_COLUMNS
+            persons = values[:, width : width + N_COLUMNS]
+        labels = None
+        if self.labels is not None:
+            width -= 1
+            labels = values[:, width]
         return replace(
             self,
-            points=values[:, :-1],
-            labels=values[:, -1],
+            points=values[:, :width],
+            labels=labels,
+            persons=persons,
             rows=None,
         )
 
@@ -107,10 +125,15 @@ class Table:
                 last = block
                 if block.rows is not None and not store.name:
                     rows.append(block.rows)
-                if block.labels is None:
-                    yield block.points
+                behind = [
+                    columns
+                    for columns in (block.labels, block.persons)
+                    if columns is not None
+                ]
+                if behind:
+                    yield np.column_stack([block.points, *behind])
                 else:
-                    yield np.column_stack([block.points, block.labels])
+                    yield block.points
 
         whole = store.keep(values(), source_name(what))
         rows_of_all = np.concatenate(rows) if rows else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 from flwr.app import Context
@@ -13,6 +14,7 @@ from flwr_dpkmeans.data.files.sources import is_clustered
 from flwr_dpkmeans.data.files.whole_tables import whole_frame
 from flwr_dpkmeans.data.loading.declared_tables import load_stated
 from flwr_dpkmeans.data.loading.layout import Layout
+from flwr_dpkmeans.data.loading.person_column import PersonColumn, person_column_of
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.flower.client.cached_rows import cache_of, say_if_changed
 from flwr_dpkmeans.flower.client.result_folders import result_folder
@@ -46,16 +48,24 @@ def load_client(context: Context) -> KMeansClient:
 def _client_of_path(context: Context, source: str) -> KMeansClient:
     """Load a deployed node's own file."""
     node = context.node_config
-    layout = layout_of(node)
     schema = None
     schema_path = node.get("schema")
     if schema_path:
         schema = Schema.load(str(schema_path))
+    layout = layout_of(node)
+    stated = str(node.get("person-column", ""))
+    name = person_column_of(stated, schema)
+    if name and not is_clustered(source):
+        from flwr_dpkmeans.flower.client.node_persons import key_of_node
+
+        person = PersonColumn(name, key_of_node(context))
+        layout = replace(layout, person=person)
     store = cache_of(context, layout)
     say_if_changed(context, store)
     if is_clustered(source):
-        from flwr_dpkmeans.flower.row_cluster import ClusterClient
+        from flwr_dpkmeans.flower.row_cluster import ClusterClient, require_no_persons
 
+        require_no_persons(stated)
         load = partial(
             load_stated,
             layout=layout,
@@ -139,4 +149,5 @@ def _whole_table(
         table,
         names=layout.columns,
         columns=columns,
+        left_out=layout.person.name,
     )

@@ -16,6 +16,8 @@ from flwr_dpkmeans.data.files.reader import open_table
 from flwr_dpkmeans.data.files.whole_tables import whole_frame
 from flwr_dpkmeans.data.loading.class_labels import as_classes
 from flwr_dpkmeans.data.loading.layout import Layout
+from flwr_dpkmeans.data.loading.person_column import PersonColumn, person_column_of
+from flwr_dpkmeans.data.loading.person_ids import SIMULATED_KEY
 from flwr_dpkmeans.data.loading.source import load_source_once
 from flwr_dpkmeans.data.loading.table import Table
 from flwr_dpkmeans.data.schema_source import schema_of
@@ -31,6 +33,7 @@ from flwr_dpkmeans.flower.client import ray_nodes
 from flwr_dpkmeans.flower.client.result_folders import result_folder
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient, held_by
 from flwr_dpkmeans.options import AUTO, DEFAULT_ALGORITHM
+from flwr_dpkmeans.privacy.noise import NoiseKind
 from flwr_dpkmeans.sums.task import Task
 
 RunValues = Mapping[str, Any]
@@ -62,8 +65,24 @@ def simulated_client(context: Context) -> KMeansClient:
         output_dir=result_folder(context),
         image_shape=None if described is None else described.image_shape,
         table=whole,
-        **held_by(table),
+        **held_by(table, _salt_of(context)),
     )
+
+
+def _salt_of(context: Context) -> int:
+    """What chooses among a person's rows: with seeded noise a seed repeats it."""
+    run = context.run_config
+    seed = run.get("random-state")
+    if run.get("noise") == NoiseKind.SEEDED.value and isinstance(seed, int):
+        return seed
+    return context.run_id
+
+
+def _person_column(run: RunValues) -> PersonColumn:
+    """The column that says whose row it is: the run's, or else its schema's."""
+    stated = str(run.get("person-column", ""))
+    name = person_column_of(stated, schema_of(run.get("bounds")))
+    return PersonColumn(name, SIMULATED_KEY)
 
 
 def _dialect_of(run: RunValues) -> Dialect:
@@ -90,7 +109,8 @@ def _simulated_frame(
         opened = open_table(source, dialect.over(table.schema.file))
     else:
         opened = open_table(source, dialect, may_guess=True)
-    return whole_frame(opened, rows=table.rows)
+    person = _person_column(run)
+    return whole_frame(opened, rows=table.rows, left_out=person.name)
 
 
 def mixture_of(run_config: RunValues) -> MixtureClients:
@@ -126,6 +146,7 @@ def simulated_part(
         columns=columns,
         dialect=dialect,
         schema=schema,
+        person=_person_column(run),
     )
     # Whoever simulates holds all rows: text for classes would be paid for, and tell
     # nothing.

@@ -84,6 +84,7 @@ class Wrapped:
             tuple(map(str, names)),
             has_labels=bool(metrics.get("has_labels", False)),
             schema=str(metrics.get("schema", "")),
+            has_persons=bool(metrics.get("has_persons", False)),
         )
 
     def compute(

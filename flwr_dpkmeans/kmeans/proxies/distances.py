@@ -7,7 +7,8 @@ import numpy.typing as npt
 
 from flwr_dpkmeans.kernels import compiled
 from flwr_dpkmeans.kernels.grid import FloatArray
-from flwr_dpkmeans.kernels.vectors import as_floats, squared_lengths
+from flwr_dpkmeans.kernels.label_sums import counts_by_label
+from flwr_dpkmeans.kernels.vectors import squared_lengths
 
 N_DISTANCES = 28
 """Bins of a histogram of squared distances, each half as wide as the next.
@@ -30,24 +31,23 @@ def squared_edges(n_features: int) -> FloatArray:
 def distance_counts(
     points: FloatArray,
     centre: FloatArray,
+    weights: FloatArray | None = None,
 ) -> FloatArray:
     """Count points (n, d) by their squared distance from a centre.
 
-    Each is in one bin, the farthest in the first.
+    Each is in one bin, the farthest in the first, and counts as much as its weight
+    (n,), on the grid.
 
     All that is nearer than the last bin's edge is in the last bin. On the grid squares
     are exact, so that a row's bin is a function of that row alone.
     """
-    edges = squared_edges(points.shape[1])
-    outcome = compiled.distance_counts(points, centre, edges[::-1])
-    if outcome is not None:
-        return outcome
+    if weights is None:
+        edges = squared_edges(points.shape[1])
+        outcome = compiled.distance_counts(points, centre, edges[::-1])
+        if outcome is not None:
+            return outcome
     bins = distance_bins(points, centre)
-    counts = np.bincount(
-        bins,
-        minlength=N_DISTANCES,
-    )
-    return as_floats(counts)
+    return counts_by_label(bins, N_DISTANCES, weights)
 
 
 def distance_bins(points: FloatArray, centre: FloatArray) -> _Bins:

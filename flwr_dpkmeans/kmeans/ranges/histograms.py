@@ -22,11 +22,12 @@ N_BINS = 32
 def magnitude_histogram(
     points: Array,
     domain: Ranges,
+    weights: Array | None = None,
 ) -> Array:
     """Count each column's values by sign and power of two: (d, N_MAGNITUDES).
 
     Values are clipped to the public domain. Every row of `points` is in exactly one bin
-    of each column.
+    of each column, and counts as much as its weight (n_rows,), on the grid.
     """
     n_rows, n_features = points.shape
     counts = np.zeros((n_features, N_MAGNITUDES))
@@ -34,18 +35,20 @@ def magnitude_histogram(
     for index, column in enumerate(columns):
         for rows in row_blocks(n_rows, 1):
             bins = column.bins_of(points[rows, index])
-            in_bins = np.bincount(bins, minlength=N_MAGNITUDES)
-            counts[index] += in_bins
+            of_rows = None if weights is None else weights[rows]
+            counts[index] += np.bincount(bins, of_rows, N_MAGNITUDES)
     return counts
 
 
 def range_histogram(
     points: Array,
     coarse: Ranges,
+    weights: Array | None = None,
 ) -> Array:
     """Count each column's values in equal bins of its coarse range, (d, N_BINS).
 
-    Values outside of the released range are counted at its ends.
+    Values outside of the released range are counted at its ends. A row counts as much
+    as its weight (n_rows,), on the grid.
     """
     n_rows, n_features = points.shape
     counts = np.zeros((n_features, N_BINS))
@@ -59,8 +62,8 @@ def range_histogram(
             whole = np.floor(positions)
             bins = whole.astype(np.int64)
             bins = np.clip(bins, 0, last)
-            in_bins = np.bincount(bins, minlength=N_BINS)
-            counts[index] += in_bins
+            of_rows = None if weights is None else weights[rows]
+            counts[index] += np.bincount(bins, of_rows, N_BINS)
     return counts
 
 

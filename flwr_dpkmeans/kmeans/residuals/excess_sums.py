@@ -21,6 +21,7 @@ def excess_sums(
     radii: FloatArray,
     lengths: FloatArray,
     n: int,
+    weights: FloatArray | None = None,
 ) -> FloatArray:
     """Sum what residuals have beyond their radius.
 
@@ -42,6 +43,8 @@ def excess_sums(
         Rising, above 0.
     n : int
         Clusters that the result has, at least k; those beyond the centers are 0.
+    weights : ndarray, (n_rows,), optional
+        As in `flwr_dpkmeans.kernels.vectors.weighted`.
 
     Returns
     -------
@@ -61,9 +64,11 @@ def excess_sums(
     n_shells = lengths.shape[1]
     n_features = rows.shape[1]
     least = np.maximum(radii, SMALLEST_RADIUS)
-    sums = compiled.excess_sums(rows, labels, centers, least, lengths)
+    sums = None
+    if weights is None:
+        sums = compiled.excess_sums(rows, labels, centers, least, lengths)
     if sums is None:
-        sums = _sums_by_numpy(rows, labels, centers, least, lengths)
+        sums = _sums_by_numpy(rows, labels, centers, least, lengths, weights)
     n_missing = n - n_centers
     sums = sums.reshape(n_centers, n_shells * n_features) + 0.0
     return np.pad(sums, ((0, n_missing), (0, 0)))
@@ -75,6 +80,7 @@ def _sums_by_numpy(
     centers: FloatArray,
     least: FloatArray,
     lengths: FloatArray,
+    weights: FloatArray | None,
 ) -> FloatArray:
     """The same of the centers alone, (k * n_shells, d)."""
     n_centers = len(centers)
@@ -97,7 +103,9 @@ def _sums_by_numpy(
         # A row farther than the last shell is pulled back to its end.
         longest = np.maximum(lengths[nearest, shells], excess)
         factors = SHADE * GRID * excess / (far_norms * longest)
-        units = residuals[beyond] * as_column(factors)
+        units = np.trunc(residuals[beyond] * as_column(factors))
+        if weights is not None:
+            units = np.trunc(units * as_column(weights[part][beyond]))
         entries = nearest * n_shells + shells
-        add_by_label(sums, np.trunc(units), entries)
+        add_by_label(sums, units, entries)
     return sums / GRID

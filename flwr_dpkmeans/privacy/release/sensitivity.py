@@ -16,7 +16,37 @@ class PrivacyUnit(enum.Enum):
     """Whose presence or absence the guarantee hides."""
 
     RECORD = "record"
+    """One row."""
+    PERSON = "person"
+    """All rows of one person at one party, which together weigh no more than one row.
+    """
     CLIENT = "client"
+    """All rows of one client."""
+
+    @property
+    def bounded(self) -> PrivacyUnit:
+        """The unit that sensitivities are stated for.
+
+        What one row moves at most, all rows of a person move together [U1].
+        """
+        if self is PrivacyUnit.PERSON:
+            return PrivacyUnit.RECORD
+        return self
+
+    @property
+    def by_row(self) -> bool:
+        """Whether sums are bounded row by row, not client by client."""
+        return self.bounded is PrivacyUnit.RECORD
+
+    @property
+    def things(self) -> str:
+        """What a sum is taken over, in words."""
+        words = {
+            PrivacyUnit.RECORD: "rows",
+            PrivacyUnit.PERSON: "persons",
+            PrivacyUnit.CLIENT: "clients",
+        }
+        return words[self]
 
 
 class Norm(enum.Enum):

@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 
 from flwr_dpkmeans.errors import DataError, RefusalError
+from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.settings import Box, Settings
 
@@ -94,6 +95,16 @@ def require_labels(plan: Plan, *, has_labels: bool) -> None:
             f"the plan looks at labels of {n_classes} classes, but this client has no"
             " labels: name them on every client (a deployed node's own label-column),"
             " or plan without them."
+        )
+
+
+def require_persons(plan: Plan, *, has_persons: bool) -> None:
+    """Refuse a plan that protects persons where nobody knows whose rows these are."""
+    if plan.settings.unit is PrivacyUnit.PERSON and not has_persons:
+        raise RefusalError(
+            "the plan protects one person, but this client's table has no person"
+            " column: name it on every client (a deployed node's own person-column),"
+            " or choose unit='record'."
         )
 
 

@@ -43,7 +43,7 @@ class _Total:
         margin = _DEVIATIONS * self.deviation
         return self.rows + margin < most
 
-    def words(self, declared: int) -> dict[str, float]:
+    def words(self, declared: int) -> dict[str, object]:
         """What sentences say of it."""
         return {
             "declared": declared,
@@ -110,7 +110,9 @@ def _fewer_than_declared(
     if not plan.trust_model.alone:
         reasons.append(report_sentence("silent"))
     unless = report_sentence("unless", reasons=" or ".join(reasons)) if reasons else ""
-    return (report_sentence("fewer_counted", unless=unless, **total.words(declared)),)
+    things = plan.settings.unit.things
+    words = total.words(declared)
+    return (report_sentence("fewer_counted", unless=unless, things=things, **words),)
 
 
 def _more_than_declared(
@@ -123,7 +125,9 @@ def _more_than_declared(
         return ()
     is_large = plan.delta * total.rows >= 1.0
     delta = report_sentence("large_delta", delta=plan.delta) if is_large else ""
-    return (report_sentence("more_counted", delta=delta, **total.words(declared)),)
+    things = plan.settings.unit.things
+    words = total.words(declared)
+    return (report_sentence("more_counted", delta=delta, things=things, **words),)
 
 
 def _against_rows_of_a_client(

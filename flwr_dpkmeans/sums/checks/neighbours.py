@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
@@ -15,13 +16,23 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit
-from flwr_dpkmeans.sums.round import Array
+from flwr_dpkmeans.sums.round import Array, RowWeights
 
 _STEPS = 2**16
 _SIZES = (0, 1, 4, 40)
 """Rows of the tables."""
 _MANY = 4000
 """Rows of one more where a client is protected, to see whether it is clipped at all."""
+_UNIT_SIZES = (1, 2, 7, 32)
+"""Rows of a unit where rows have weights."""
+
+
+@dataclass(frozen=True)
+class _WeightedPair:
+    """Two tables with weights that differ by one unit of several rows."""
+
+    with_unit: tuple[Array, RowWeights] = field(repr=False)
+    without: tuple[Array, RowWeights] = field(repr=False)
 
 
 def check_sensitivity(
@@ -31,10 +42,12 @@ def check_sensitivity(
     *,
     n_tables: int = 5,
     seed: int = 0,
+    weighted: Callable[[Array, RowWeights], Sequence[Array]] | None = None,
 ) -> dict[str, float]:
     """Hold a statistic against its declared sensitivities, in exact arithmetic.
 
-    On random neighbouring tables.
+    On random neighbouring tables, which differ by one unit: a client's table, a row or,
+    where rows have weights, several rows whose weights add up to at most 1.
 
     Parameters
     ----------
@@ -49,6 +62,8 @@ def check_sensitivity(
         How many of each size and shape.
     seed : int
         Of the tables.
+    weighted : callable, optional
+        ``weighted(points, weights) -> arrays``, the same of rows with weights.
 
     Returns
     -------
@@ -59,10 +74,9 @@ def check_sensitivity(
     Raises
     ------
     PlanError
-        If one row (record level) or one client's table (client level) moves an array
-        beyond its bound or an entry beyond `Block.entry_bound`, an array is off the
-        grid or of another shape, or one that is declared nonnegative has an entry below
-        0.
+        If one unit moves an array beyond its bound or an entry beyond
+        `Block.entry_bound`, an array is off the grid or of another shape, or one that
+        is declared nonnegative has an entry below 0.
 
     Examples
     --------
@@ -79,14 +93,10 @@ def check_sensitivity(
     generator = np.random.default_rng(seed)
     largest = {block.name: 0.0 for block in blocks}
     unit = blocks[0].sensitivity.unit
-    for before, after in _neighbours(
-        unit,
-        n_features,
-        n_tables,
-        generator,
-    ):
-        steps_before = _in_steps(blocks, statistic(before))
-        steps_after = _in_steps(blocks, statistic(after))
+
+    def compare(before: Sequence[Array], after: Sequence[Array]) -> None:
+        steps_before = _in_steps(blocks, before)
+        steps_after = _in_steps(blocks, after)
         for block, old, new in zip(
             blocks,
             steps_before,
@@ -95,6 +105,18 @@ def check_sensitivity(
         ):
             share = share_of_bound(block, (new - old).ravel())
             largest[block.name] = max(largest[block.name], share)
+
+    for table, neighbour in _neighbours(
+        unit,
+        n_features,
+        n_tables,
+        generator,
+    ):
+        compare(statistic(table), statistic(neighbour))
+    if weighted is None:
+        return largest
+    for pair in _weighted_units(n_features, n_tables, generator):
+        compare(weighted(*pair.with_unit), weighted(*pair.without))
     return largest
 
 
@@ -117,6 +139,42 @@ def _neighbours(
                 continue
             for row in _rows_beside(table, n_features, generator):
                 yield table, np.vstack([table, row])
+
+
+def _weighted_units(
+    n_features: int,
+    n_tables: int,
+    generator: np.random.Generator,
+) -> Iterator[_WeightedPair]:
+    """Draw units of several rows beside other rows."""
+    n_others = _SIZES[-1]
+    for size in _UNIT_SIZES * n_tables:
+        others = _tables(n_others, n_features, generator)[0]
+        steps = generator.integers(0, _STEPS + 1, n_others)
+        without = (others, steps / _STEPS)
+        units = _tables(size, n_features, generator)
+        units.append(others[:size])
+        # Of equal rows, all roundings go in one direction.
+        units += [np.repeat(unit[:1], size, axis=0) for unit in units]
+        for unit in units:
+            rows = np.vstack([others, unit])
+            for of_unit in _unit_weights(len(unit), generator):
+                weights = np.concatenate([without[1], of_unit])
+                yield _WeightedPair((rows, weights), without)
+
+
+def _unit_weights(
+    size: int,
+    generator: np.random.Generator,
+) -> list[RowWeights]:
+    """Weights of a unit's rows: equal, any, and nearly all of it in one."""
+    equal = np.full(size, _STEPS // size)
+    cuts = generator.integers(0, _STEPS + 1, size - 1)
+    edges = np.concatenate([[0], np.sort(cuts), [_STEPS]])
+    shares = edges[1:] - edges[:-1]
+    nearly_all = np.ones(size)
+    nearly_all[0] = _STEPS - size + 1
+    return [steps / _STEPS for steps in (equal, shares, nearly_all)]
 
 
 def _rows_beside(

@@ -10,7 +10,6 @@ from flwr_dpkmeans.errors import (
 from flwr_dpkmeans.privacy.release import (
     Block,
     NoiseShape,
-    PrivacyUnit,
     ReleasedSum,
 )
 from flwr_dpkmeans.sums.checks.sound import (
@@ -51,7 +50,7 @@ def require_plausible(
     most_rows = _most_rows(plan, index, n_clients)
     for block in planned.blocks:
         sensitivity = block.sensitivity
-        by_record = sensitivity.unit is PrivacyUnit.RECORD
+        by_record = sensitivity.unit.by_row
         n_units = most_rows if by_record else float(n_clients)
         room = _room(
             plan,

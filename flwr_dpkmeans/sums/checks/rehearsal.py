@@ -25,13 +25,6 @@ _FIRST_ROUNDS, _LAST_ROUNDS = 2, 3
 """Rounds between them are like the second."""
 
 
-def is_foreign(task: Task) -> bool:
-    """Whether a task is of another package, whose tests are not ours."""
-    package = type(task).__module__.split(".")[0]
-    this_package = __name__.split(".")[0]
-    return package != this_package
-
-
 @lru_cache(maxsize=16)
 def rehearse(plan: Plan, build: Callable[[Plan], Algorithm]) -> None:
     """Refuse a final plan whose task fails, or answers nonsense, on zeros.

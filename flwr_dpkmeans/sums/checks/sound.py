@@ -63,7 +63,7 @@ def check_plan(plan: Plan) -> None:
 
 def _is_uncounted(plan: Plan) -> bool:
     """Whether nobody knows of how many rows one is protected."""
-    by_record = plan.settings.unit is PrivacyUnit.RECORD
+    by_record = plan.settings.unit.by_row
     if not plan.is_final or not by_record or plan.n_examples is not None:
         return False
     shapes = set()
@@ -109,13 +109,13 @@ def _check_block(
             " nothing says why it is no larger: give Sensitivity(because=...),"
             " half a sentence for the report."
         )
-    if sensitivity.unit is not plan.settings.unit:
+    if sensitivity.unit is not plan.settings.unit.bounded:
         raise PlanError(
             f"{block.name!r} is bounded for one {sensitivity.unit.value}, but the run"
             f" protects one {plan.settings.unit.value}: declare that."
         )
     # Modulo 2^64 a sum that wraps would be a wrong answer without a word.
-    by_record = sensitivity.unit is PrivacyUnit.RECORD
+    by_record = sensitivity.unit.by_row
     per_client = MAX_ROWS_PER_CLIENT if by_record else 1
     largest = block.entry_bound * per_client * plan.n_clients
     released_std = block.standard_deviation * planned.trust_model.released_factor(

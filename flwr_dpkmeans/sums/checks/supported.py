@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.privacy.release import NoiseShape
+from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.public_facts import ServerData
 from flwr_dpkmeans.sums.task import TASKS, Task
@@ -18,13 +18,15 @@ def require_supported(config: RunConfig, *, has_server_data: bool) -> None:
     settings = config.settings
     task = config.task
     trust = trust_model(settings.trust)
-    if settings.unit not in task.units:
-        units = ", ".join(repr(unit.value) for unit in task.units)
-        others = [name for name, other in TASKS.items() if settings.unit in other.units]
+    if not task.protects(settings.unit):
+        units = [repr(unit.value) for unit in PrivacyUnit if task.protects(unit)]
+        others = [
+            name for name, other in TASKS.items() if other.protects(settings.unit)
+        ]
         raise ConfigurationError(
-            f"unit is {settings.unit.value!r}, but {task.name!r} protects {units} only:"
-            f" choose unit={units}, or the algorithm {others[0]!r} for"
-            f" {settings.unit.value!r}."
+            f"unit is {settings.unit.value!r}, but {task.name!r} protects"
+            f" {', '.join(units)} only: choose unit={units[0]}, or the algorithm"
+            f" {others[0]!r} for {settings.unit.value!r}."
         )
     is_counted = settings.n_examples is None and task.counts(settings.unit)
     if is_counted and settings.client_sampling_rate < 1.0:

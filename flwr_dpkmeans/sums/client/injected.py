@@ -143,6 +143,8 @@ class TableFacts(NamedTuple):
     has_labels: bool
     schema: str
     """What its schema agrees to; empty without one."""
+    has_persons: bool = False
+    """Whether it is known which rows are one person's."""
 
 
 class Statistic(Protocol):

@@ -55,9 +55,13 @@ def with_server_state(
         )
     if is_repeated:
         return memory
-    state = unpack_state(blob, memory.plan.last_round)
+    state = _unpack_once(blob, memory.plan.last_round)
     require_server_state(memory.plan, index, state)
     return changed(memory, clusters=state)
+
+
+# Once for all virtual clients of one process.
+_unpack_once = lru_cache(maxsize=1)(unpack_state)
 
 
 def readable_sum(memory: Memory, release: messages.Release) -> AggregateVector:

@@ -53,10 +53,11 @@ from flwr_dpkmeans.secagg.agreement import survivors_digest
 from flwr_dpkmeans.secagg.keys import generate_private_key
 from flwr_dpkmeans.secagg.party import changed
 from flwr_dpkmeans.secagg.pins import fingerprints, require_pinned
-from flwr_dpkmeans.secagg.ring import FixedPointVector, Ring, encode
+from flwr_dpkmeans.secagg.ring import Ring
 from flwr_dpkmeans.sums.aggregation import party_of
 from flwr_dpkmeans.sums.checks import columns as column_checks
 from flwr_dpkmeans.sums.checks.verify import require_next
+from flwr_dpkmeans.sums.client.contribution import Contribution
 from flwr_dpkmeans.sums.client.injected import Guard, Statistic
 from flwr_dpkmeans.sums.client.memory import Memory
 from flwr_dpkmeans.sums.client.request_checks import (
@@ -71,7 +72,8 @@ from flwr_dpkmeans.sums.client.state_changes import (
     with_discoveries,
     with_server_state,
 )
-from flwr_dpkmeans.sums.plan import Plan, PlannedRound, make_noise_source, takes_part
+from flwr_dpkmeans.sums.plan import Plan, PlannedRound
+from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.statement import build_report
 from flwr_dpkmeans.sums.wire import (
     KeysReply,
@@ -187,6 +189,7 @@ class Client:
         column_checks.require_schema(plan, table.schema)
         column_checks.require_width(plan, table.n_features)
         column_checks.require_labels(plan, has_labels=table.has_labels)
+        column_checks.require_persons(plan, has_persons=table.has_persons)
         columns = column_checks.require_columns(plan, table.names)
         guard.require_names(plan, table.names)
         min_cohort = max(plan.min_cohort, guard.min_cohort)
@@ -364,48 +367,31 @@ class Client:
     ) -> tuple[Memory, messages.SumReply]:
         """Compute, mask and charge one vector: the sending half of `_sum`."""
         guard = self._guard
-        plan = memory.plan
-        party = memory.party
         attempt_id = message.attempt_id
-        planned = plan.round_at(message.round_index)
-        trust = planned.trust_model
-        cohort = party.cohort
-        # Who shared keys where sums are recovered; else the roster itself.
-        sharers = cohort if party.announced is None else party.announced
-        shares = plan.shares_of(len(cohort.members), len(sharers.members))
-        noise = make_noise_source(plan, "client", guard.stream, *attempt_id)
-        exact = self._vector(memory, planned, attempt_id)
-        vector = trust.contribute(
-            exact, planned.blocks, plan.fraction_bits, shares, noise
-        )
+        contribution = Contribution(memory, message)
+        n_sharers = contribution.shares.n_clients
+        statistic = self._flat_statistic(memory, contribution.planned, attempt_id)
+        exact = contribution.on_grid(statistic, guard.stream)
+        vector = contribution.noised(exact, guard.stream)
         if self._watch is not None:
             self._watch(vector.values)
         # Nothing leaves before `charge` below has returned.
-        party, reply = party.answer(
-            message,
-            vector,
-            blinded=trust.hides_sums(),
-            state_digest=memory.digest(),
-        )
+        party, reply = contribution.masked(memory.party, message, vector)
         # Asked once more, since computing takes time: an answer that comes too late
         # would be paid for nothing.
         guard.require_in_time(wait)
-        guard.charge(memory, *attempt_id, shares.n_clients)
+        guard.charge(memory, *attempt_id, n_sharers)
         attempts = (*memory.attempts, attempt_id)
         return changed(memory, party=party, attempts=attempts), reply
 
-    def _vector(
+    def _flat_statistic(
         self,
         memory: Memory,
         planned: PlannedRound,
         attempt_id: tuple[int, int],
-    ) -> FixedPointVector:
-        """Put the statistic on the grid.
-
-        Zeros where the client's own coin says that it does not take part.
-        """
-        plan = memory.plan
-        index, attempt = attempt_id
+    ) -> Array:
+        """The statistic of the round that is due, end to end."""
+        index, _ = attempt_id
         arrays = self._statistic.compute(memory, index)
         flat = np.zeros(0)
         if arrays:
@@ -415,14 +401,7 @@ class Client:
                 f"the wrapped client did not return the {planned.length} entries of the"
                 f" plan's round {index}: return the plan's statistic."
             )
-        # All of it, whoever takes part: a value beyond the grid fails either way.
-        encoded = encode(flat, plan.fraction_bits)
-        if plan.settings.client_sampling_rate < 1.0:
-            # The work is the same either way, so that neither time nor a failure tells
-            # who takes part.
-            coin = takes_part(plan, self._guard.stream, index, attempt)
-            encoded = encode(flat * coin, plan.fraction_bits)
-        return encoded
+        return flat
 
     def _unmask(
         self,

@@ -107,10 +107,18 @@ def _sentences_on_rows(plan: Plan) -> list[str]:
     first_delta = resolve_delta(plan.config, plan.n_clients)
     per_client = settings.examples_per_client
     sentences = []
-    if by_client:
+    if by_client and plan.task.clips_clients:
         sentences.append(report_sentence("rows_of_clients", n=per_client))
+    if settings.unit is PrivacyUnit.PERSON:
+        from flwr_dpkmeans.sums.persons.person_sentences import persons_sentence
+
+        sentences.append(persons_sentence(plan))
+    things = settings.unit.things
+    if by_client:
+        things = PrivacyUnit.RECORD.things
     if settings.n_examples is not None:
-        sentences.append(report_sentence("public_rows", n=settings.n_examples))
+        n_examples = settings.n_examples
+        sentences.append(report_sentence("public_rows", n=n_examples, things=things))
     elif is_counted and by_client:
         sentences.append(report_sentence("capped_count", n=per_client))
     elif is_counted and plan.delta < first_delta:
@@ -120,10 +128,13 @@ def _sentences_on_rows(plan: Plan) -> list[str]:
                 start=first_delta,
                 delta=plan.delta,
                 n=plan.n_examples,
+                things=things,
             )
         )
     elif not by_client and plan.n_examples is None and plan.is_private:
-        sentences.append(report_sentence("unknown_rows", most=1.0 / plan.delta))
+        sentences.append(
+            report_sentence("unknown_rows", most=1.0 / plan.delta, things=things)
+        )
     return sentences
 
 

@@ -65,6 +65,7 @@ def plan_cautions(plan: Plan) -> tuple[str, ...]:
         least=_FEW_CLIENTS,
         delta=plan.delta,
         n_rows=n_rows,
+        things=settings.unit.things,
     )
     of_spending = spending_cautions(settings.epsilon, spent)
     return (*of_spending, *of_numbers, *plan.task.cautions(plan))

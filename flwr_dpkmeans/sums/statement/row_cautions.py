@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from flwr_dpkmeans.errors import column_names, listed
-from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.round import Array
@@ -39,6 +38,7 @@ def local_cautions(
     delta: float,
     counts: Array,
     names: Sequence[str] = (),
+    n_persons: int | None = None,
 ) -> tuple[str, ...]:
     """Say what exact rows hold against a result, for those who have them.
 
@@ -46,21 +46,22 @@ def local_cautions(
 
     `counts` are those of `count_outside` the box that rows were clipped to, both in the
     units of the data; `names` those of the columns where they are known, else the
-    configuration's.
+    configuration's. Where persons are protected, there are `n_persons`.
     """
     settings = config.settings
     declared = settings.n_examples
-    by_record = settings.unit is PrivacyUnit.RECORD
+    by_record = settings.unit.by_row
     n_rows = counts[0]
     outside = counts[1:]
     clipped = np.flatnonzero(outside > _CLIPPED * n_rows).tolist()
     columns = ""
     if clipped:
         columns = column_names(clipped, names or settings.feature_names)
-    is_larger = declared is not None and n_rows > declared
+    n_units = n_rows if n_persons is None else n_persons
+    is_larger = declared is not None and n_units > declared
     holds = {
         "more_rows": by_record and is_larger,
-        "delta_of_rows": by_record and delta * n_rows >= 1.0,
+        "delta_of_rows": by_record and delta * n_units >= 1.0,
         "clipped": bool(clipped),
     }
     sentences = sentences_that_hold(
@@ -69,6 +70,7 @@ def local_cautions(
         delta=delta,
         part=_CLIPPED,
         columns=columns,
+        things=settings.unit.things,
     )
     return tuple(LOCAL + sentence for sentence in sentences)
 
@@ -80,10 +82,14 @@ def fewer_rows_cautions(config: RunConfig, n_rows: int) -> tuple[str, ...]:
     """
     settings = config.settings
     declared = settings.n_examples
-    by_record = settings.unit is PrivacyUnit.RECORD
+    by_record = settings.unit.by_row
     if declared is None or not by_record or n_rows >= declared:
         return ()
-    sentence = report_sentence("fewer_rows", declared=declared)
+    sentence = report_sentence(
+        "fewer_rows",
+        declared=declared,
+        things=settings.unit.things,
+    )
     return (LOCAL + sentence,)
 
 

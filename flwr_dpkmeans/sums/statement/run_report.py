@@ -10,7 +10,6 @@ from flwr_dpkmeans.privacy.closeness import joint_closeness
 from flwr_dpkmeans.privacy.release import Event
 from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine
 from flwr_dpkmeans.privacy.sentences import report_sentence
-from flwr_dpkmeans.sums.checks.declared import declared_cautions
 from flwr_dpkmeans.sums.draft import worst_case
 from flwr_dpkmeans.sums.plan import FIRST_TASK_ROUND, Plan
 from flwr_dpkmeans.sums.round import State
@@ -74,6 +73,9 @@ def build_report(
     )
     if state is None:
         return report
+    # What looks at a result is loaded with it, and not with a node's first message.
+    from flwr_dpkmeans.sums.checks.declared import declared_cautions
+
     warnings = (
         *report.warnings,
         *_size_warnings(report, state),

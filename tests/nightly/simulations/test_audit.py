@@ -135,7 +135,10 @@ def test_a_statistic_that_is_not_clipped_is_seen_without_counting(
     assert not audited(options).exceeds(SURE)
 
     with monkeypatch.context() as patch:
-        clip_together(patch, lambda *_, **__: (np.full((1, 1), 99.0), np.ones(1)))
+        clip_together(
+            patch,
+            lambda sums, counts, *_, **__: (np.full(sums.shape, 99.0), counts),
+        )
         with pytest.raises(
             ProtocolError, match="no data within the plan's bounds add up to"
         ):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.checks.neighbours import check_sensitivity
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.option_rules import Options
-from flwr_dpkmeans.sums.round import Algorithm, State
+from flwr_dpkmeans.sums.round import Algorithm, PrivateSum, State
 from flwr_dpkmeans.sums.task import TASKS
 from simulations.experiments import sweep
 from simulations.rivals import register_rivals, rival_runs
@@ -146,9 +146,13 @@ def test_one_row_moves_each_release_by_its_bound_and_no_further(
         else state
     )
     for step in found.rounds:
-        used = check_sensitivity(
-            step.blocks, lambda rows, one=step: one.statistic(rows, state), n_features=4
-        )  # type: ignore[misc]
+
+        def arrays(
+            rows: Array, weights: Array | None = None, one: PrivateSum = step
+        ) -> Sequence[Array]:
+            return one.arrays_of(rows, state, weights=weights)
+
+        used = check_sensitivity(step.blocks, arrays, n_features=4, weighted=arrays)
         assert all(0.9 < share <= 1.0 for share in used.values()), used
 
 

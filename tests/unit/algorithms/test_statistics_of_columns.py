@@ -39,7 +39,12 @@ from flwr_dpkmeans.errors import (
     PrivacyWarning,
 )
 from flwr_dpkmeans.options import parse_config, read_config
-from flwr_dpkmeans.privacy.release import PROOF_PAGE, ReleasedSum, as_released
+from flwr_dpkmeans.privacy.release import (
+    PROOF_PAGE,
+    PrivacyUnit,
+    ReleasedSum,
+    as_released,
+)
 from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.checks.neighbours import check_sensitivity
 from flwr_dpkmeans.sums.draft import draft_plan
@@ -353,7 +358,7 @@ def test_a_value_at_an_edge_is_counted_in_the_bin_that_it_begins(
          "bins is 3, but the algorithm is 'moments', which has no such option"),
         ("moments", {"engine": "ray"}, "engine is 'ray', which is not known"),
         ("moments", {"unit": "client"},
-         "unit is 'client', but 'moments' protects 'record' only"),
+         "unit is 'client', but 'moments' protects 'record', 'person' only"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused_in_one_sentence(
@@ -515,7 +520,10 @@ def test_noise_is_compared_with_the_rows_of_a_group(
     rounds = [SimpleNamespace(blocks=scales)] if scales else []
     # All noise that is released counts.
     plan: Any = SimpleNamespace(
-        n_examples=n_examples, rounds=rounds, released_std=lambda planned, block: block
+        n_examples=n_examples,
+        rounds=rounds,
+        released_std=lambda planned, block: block,
+        unit=PrivacyUnit.RECORD,
     )
     plan.settings = plan
     found = noise_caution(plan, n_groups, "groups", most)

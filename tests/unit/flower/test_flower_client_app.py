@@ -397,10 +397,11 @@ def metrics(**values: Any) -> RecordDict:
 
 
 def test_a_wrapped_clients_words_on_its_table() -> None:
-    assert wrapped(metrics(n_features=3)).describe() == (3, (), False, "")
+    assert wrapped(metrics(n_features=3)).describe() == (3, (), False, "", False)
     told = {
         "feature_names": '["a", "b"]',
         "has_labels": True,
+        "has_persons": True,
         "schema": "ab",
         "used": '["a", "c"]',
     }
@@ -409,6 +410,7 @@ def test_a_wrapped_clients_words_on_its_table() -> None:
         ("a", "b"),
         True,
         "ab",
+        True,
     )
     assert wrapped(metrics(n_features=2, **told), allowed=("a", "c")).describe()[0] == 2
     with pytest.raises(

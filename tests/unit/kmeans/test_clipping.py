@@ -18,7 +18,7 @@ from support.on_the_grid import is_on_grid, on_grid
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kernels.clipping import clip_rows, largest_square_within
 from flwr_dpkmeans.kernels.grid import toward_zero
-from flwr_dpkmeans.kernels.vector_clipping import clip_factor, clip_vector
+from flwr_dpkmeans.kernels.vector_clipping import clip_factors, clip_vector
 
 Floats = NDArray[np.float64]
 GRID = 2.0**16
@@ -84,13 +84,13 @@ def test_vectors_by_hand() -> None:
 
 
 def test_factors_by_hand() -> None:
-    assert clip_factor([3.0, 4.0], 10.0) == 1.0
-    assert clip_factor([3.0, 4.0], 1.0) == pytest.approx(0.2, rel=1e-8)
-    assert clip_factor([3.0, -4.0], 3.5, order=1) == pytest.approx(0.5, rel=1e-8)
-    assert clip_factor([[1.0, 1.0], [1.0, 1.0]], 1.0) == pytest.approx(0.5, rel=1e-8)
+    pairs = np.array([[3.0, 4.0], [0.0, 0.0]])
+    assert clip_factors(pairs, 10.0).tolist() == [1.0, 1.0]
+    assert clip_factors(pairs, 1.0) == pytest.approx([0.2, 1.0], rel=1e-8)
+    assert clip_factors(pairs, 3.5, order=1) == pytest.approx([0.5, 1.0], rel=1e-8)
+    assert clip_factors(np.ones((1, 2, 2)), 1.0) == pytest.approx([0.5], rel=1e-8)
     # Always on the small side.
-    assert clip_factor([3.0, 4.0], 1.0) < 0.2
-    assert clip_factor([0.0], 1.0) == 1.0
+    assert clip_factors(pairs, 1.0)[0] < 0.2
 
 
 def test_rounding_toward_zero_by_hand() -> None:

@@ -249,12 +249,18 @@ def test_clear_labels_in_blocks(set_limits: SetLimits) -> None:
 
 def test_sums_and_counts_by_hand() -> None:
     points = np.array([[0.5, 1.0], [0.25, -1.0], [1.0, 1.0], [0.125, 0.0]])
-    sums, counts = sums_and_counts(points, np.array([0, 2, 0, 3], dtype=np.int32), 3)
-    assert sums.tolist() == [[1.5, 2.0], [0.0, 0.0], [0.25, -1.0]]
-    assert counts.tolist() == [2.0, 0.0, 1.0]
-    sums, counts = sums_and_counts(np.empty((0, 2)), np.empty(0, dtype=np.int32), 2)
-    assert sums.tolist() == [[0.0, 0.0]] * 2
-    assert counts.tolist() == [0.0, 0.0]
+    labels = np.array([0, 2, 0, 3], dtype=np.int32)
+    sums, counts = sums_and_counts(points, labels, 3, np.array([4]))
+    assert sums.tolist() == [[[1.5, 2.0], [0.0, 0.0], [0.25, -1.0]]]
+    assert counts.tolist() == [[2.0, 0.0, 1.0]]
+    sums, counts = sums_and_counts(points, labels, 3, np.array([0, 3, 1]))
+    nothing = [[0.0, 0.0]] * 3
+    assert sums.tolist() == [nothing, [[1.5, 2.0], [0.0, 0.0], [0.25, -1.0]], nothing]
+    assert counts.tolist() == [[0.0] * 3, [2.0, 0.0, 1.0], [0.0] * 3]
+    nobody = np.empty(0, dtype=np.int32)
+    sums, counts = sums_and_counts(np.empty((0, 2)), nobody, 2, np.array([0]))
+    assert sums.tolist() == [[[0.0, 0.0]] * 2]
+    assert counts.tolist() == [[0.0, 0.0]]
 
 
 def test_means_and_indicators_by_hand() -> None:
@@ -272,8 +278,8 @@ def test_means_and_indicators_by_hand() -> None:
         ((9.0, math.sqrt(0.5)), 2),
         ((9.0, 1.0), 1),
     ):
-        means, indicators = clipped_together(
-            *means_and_indicators(sums, counts), *bounds, order=order
+        (means,), (indicators,) = clipped_together(
+            *means_and_indicators(sums[None], counts[None]), *bounds, order=order
         )
         assert means == pytest.approx(
             np.array([[0.25, 0.0], [0.0, 0.0], [0.0, -0.5]]), abs=2 * STEP
@@ -297,8 +303,8 @@ def test_what_is_clipped_together_never_leaves_its_bounds(
     generator = np.random.default_rng(seed)
     counts = generator.integers(0, 4, k).astype(np.float64)
     sums = on_grid(generator.uniform(-1, 1, (k, d))) * counts[:, None]
-    own = means_and_indicators(sums, counts)
-    means, indicators = clipped_together(
+    own = means_and_indicators(sums[None], counts[None])
+    (means,), (indicators,) = clipped_together(
         *own, means_bound, indicators_bound, order=order
     )
     assert sum(Fraction(v) ** 2 for v in means.ravel()) <= Fraction(means_bound) ** 2

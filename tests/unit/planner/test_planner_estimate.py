@@ -147,7 +147,8 @@ def test_average_clusters() -> None:
 def test_candidates_follow_from_the_registry() -> None:
     record = request_of().candidates()
     assert record == ("proxy_lloyd", "fastlloyd", "glloyd", "sulloyd")
-    assert request_of(unit="client").candidates() == ("proxy_lloyd", "sphere_packing")
+    assert request_of(unit="person").candidates() == record
+    assert request_of(unit="client").candidates() == (*record, "sphere_packing")
 
 
 @dataclass(frozen=True, kw_only=True)

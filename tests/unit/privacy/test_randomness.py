@@ -144,6 +144,7 @@ ENTROPY = {
         "secrets.token_hex",
         "secrets.token_hex().encode",
     },
+    ("data/loading/person_ids.py", "person_key"): {"secrets.token_bytes"},
     ("estimators/run_engines.py", "fit_in_one_place"): {"secrets.randbits"},
     ("estimators/run_engines.py", "play_directly"): {"secrets.randbits"},
     ("flower/engines.py", "play_inprocess"): {"secrets.randbits"},

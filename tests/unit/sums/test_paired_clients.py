@@ -15,10 +15,10 @@ from support.masked_federation import Federation
 
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.secagg import ciphers, keys
-from flwr_dpkmeans.sums import paired as pairs
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.local import LocalRun
-from flwr_dpkmeans.sums.paired import Awaited, Paired
+from flwr_dpkmeans.sums.virtual import paired as pairs
+from flwr_dpkmeans.sums.virtual.paired import Awaited, Paired
 from flwr_dpkmeans.sums.wire import Answer, Request
 
 NODES = (3, 8, 11, 40, 99)

@@ -32,11 +32,13 @@ from flwr_dpkmeans.secagg.messages import (
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums.build import initial_state
 from flwr_dpkmeans.sums.client import Client, Guard
+from flwr_dpkmeans.sums.client.contribution import Contribution
 from flwr_dpkmeans.sums.draft import draft_plan
-from flwr_dpkmeans.sums.local import LocalRun, Virtual, run_direct
+from flwr_dpkmeans.sums.local import LocalRun, run_direct
 from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import FIRST_NODE_ID, Plan
 from flwr_dpkmeans.sums.server import Server
+from flwr_dpkmeans.sums.virtual.virtual_client import Virtual
 from flwr_dpkmeans.sums.wire import (
     Failure,
     KeysReply,
@@ -142,14 +144,16 @@ def test_who_does_not_take_part_sends_zeros(rate: float, factor: int) -> None:
         fraction_bits=4,
     )
     made = Client(guard, cast(Any, statistic), None)
-    vector = made._vector(memory(plan=odd), plan().round_at(1), (1, 0))
+    contribution = Contribution(memory(plan=odd), SumRequest(1, 0))
+    flat = made._flat_statistic(memory(plan=odd), plan().round_at(1), (1, 0))
+    vector = contribution.on_grid(flat, guard.stream)
     assert vector.values.tolist() == [8 * factor] * 4 + [16 * factor] * 2
     for rubbish in ([], [np.ones(5)]):
         statistic.compute = lambda *_, rubbish=rubbish: rubbish
         with pytest.raises(
             ProtocolError, match="did not return the 6 entries of the plan's round 1"
         ):
-            made._vector(memory(plan=odd), plan().round_at(1), (1, 0))
+            made._flat_statistic(memory(plan=odd), plan().round_at(1), (1, 0))
 
 
 def test_a_result_that_is_mostly_noise_is_warned_of() -> None:
@@ -384,11 +388,13 @@ def test_the_columns_of_a_profile_stand_behind_the_points(
 ) -> None:
     table = np.arange(10.0).reshape(2, 5)
     run: Any = SimpleNamespace(
-        parts=[table * 2.0, table], labels=[None, np.array([7, 8])]
+        parts=[table * 2.0, table],
+        labels=[None, np.array([7, 8])],
+        persons=None,
     )
     run.plan = SimpleNamespace(run_id=7, settings=SimpleNamespace(n_beside=n_beside))
     one = Virtual(run, FIRST_NODE_ID + 1)
-    points, beside = one._table()
+    points, beside = one.split_table()
     assert points.tolist() == table[:, :n_points].tolist()
     assert beside.tolist() == table[:, n_points:].tolist()
     assert one._labels.tolist() == [7, 8]  # type: ignore[union-attr]

@@ -17,13 +17,15 @@ from flwr_dpkmeans.algorithms.feddp.appendix.server_histogram import server_hist
 from flwr_dpkmeans.algorithms.states.cluster_states import SERVER_POINTS
 from flwr_dpkmeans.algorithms.states.state_arrays import is_table
 from flwr_dpkmeans.algorithms.states.state_geometry import is_near
+from flwr_dpkmeans.algorithms.weighing import weighing
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kernels.block_sums import in_blocks
 from flwr_dpkmeans.kernels.grid import GRID, is_on_grid, round_to_grid
+from flwr_dpkmeans.kernels.label_sums import counts_by_label
 from flwr_dpkmeans.kernels.projected_labels import nearest_projected
 from flwr_dpkmeans.privacy.release import ReleasedSum
 from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerFacts
-from flwr_dpkmeans.sums.round import Array, PrivateSum, State
+from flwr_dpkmeans.sums.round import Array, PrivateSum, RowWeights, State
 
 PARTS, SHIFTS, ZOOM = "parts", "shifts", "zoom"
 MOVED = (PARTS, SHIFTS, ZOOM)
@@ -63,9 +65,13 @@ def parting_round(
     )
 
     @in_blocks
-    def statistic(points: Array, state: State) -> Sequence[Array]:
+    def statistic(
+        points: Array,
+        state: State,
+        weights: RowWeights | None = None,
+    ) -> Sequence[Array]:
         labels = nearest_projected(points - centre, None, state[SERVER_POINTS])
-        return [np.bincount(labels, minlength=facts.n_points).astype(np.float64)]
+        return [counts_by_label(labels, facts.n_points, weights)]
 
     def advance(state: State, released: ReleasedSum) -> State:
         from scipy.sparse.csgraph import connected_components
@@ -113,6 +119,7 @@ def parting_round(
         None,
         reads,
         admits,
+        weighted=weighing(public.settings.unit, statistic),
     )
 
 

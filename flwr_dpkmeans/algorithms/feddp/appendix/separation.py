@@ -8,7 +8,6 @@ from typing import Any
 from flwr_dpkmeans.algorithms.feddp.appendix.simplification import least_rows
 from flwr_dpkmeans.algorithms.server.box_widths import squared_unit
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.settings import Settings
@@ -35,9 +34,7 @@ def require_known(options: Any, settings: Settings) -> None:
                 f"{name} is {getattr(options, name)}, but {why}: give public knowledge"
                 f" such as {name}=0.1 with reduce_diameter, or leave both out."
             )
-    if used and (
-        settings.unit is not PrivacyUnit.RECORD or settings.n_examples is None
-    ):
+    if used and (not settings.unit.by_row or settings.n_examples is None):
         raise ConfigurationError(
             f"unit is {settings.unit.value!r} and n_examples {settings.n_examples}, but"
             " Lemma 17 and Algorithm 4 are about a public number of rows: choose"

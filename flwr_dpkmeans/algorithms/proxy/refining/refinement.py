@@ -29,6 +29,7 @@ from flwr_dpkmeans.algorithms.proxy.refining.refined_centroids import (
 from flwr_dpkmeans.algorithms.proxy.setting import Setting, as_length
 from flwr_dpkmeans.algorithms.states.cluster_states import PROJECTED_CENTERS, SEED
 from flwr_dpkmeans.algorithms.states.steps_ahead import stepped
+from flwr_dpkmeans.algorithms.weighing import weighing
 from flwr_dpkmeans.kernels.grid import LabelArray, round_to_grid
 from flwr_dpkmeans.kernels.projected_labels import nearest_projected
 from flwr_dpkmeans.kernels.residual_sums import residual_sums
@@ -42,7 +43,7 @@ from flwr_dpkmeans.kmeans.residuals.noisy_counts import adding_up, pulled_togeth
 from flwr_dpkmeans.kmeans.residuals.radii import RadiusRule, next_radii
 from flwr_dpkmeans.kmeans.residuals.shrinkage import StepPosterior
 from flwr_dpkmeans.privacy.release import ReleasedSum
-from flwr_dpkmeans.sums.round import Array, PrivateSum, State
+from flwr_dpkmeans.sums.round import Array, PrivateSum, RowWeights, State
 
 _SMALLEST_SHRINKING = 0.05
 
@@ -57,13 +58,15 @@ def refinement_round(setting: Setting, index: int) -> PlannedSum:
     reads: tuple[str, ...] = (RADIUS,)
     if refinement.assigns_in_proxy_space:
         reads = (RADIUS, CENTRE, AXES, PROJECTED_CENTERS)
+    statistic = setting.summing(parts)(refinement.statistic)
     planned = PrivateSum(
         name=f"refinement-{index}",
         blocks=(),
-        statistic=setting.summing(parts)(refinement.statistic),
+        statistic=statistic,
         advance=refinement.advance,
         reads=reads,
         admits=setting.admitting(reads),
+        weighted=weighing(setting.unit, statistic),
     )
     return parts, planned
 
@@ -144,7 +147,12 @@ class _Refinement:
         parts = setting.parts("refinement", share - excess_share)
         return parts + setting.parts("excess", excess_share)
 
-    def statistic(self, rows: Array, state: State) -> Sequence[Array]:
+    def statistic(
+        self,
+        rows: Array,
+        state: State,
+        weights: RowWeights | None = None,
+    ) -> Sequence[Array]:
         """Sum the clipped residuals of rows, (n_rows, d), in the order of `parts`."""
         labels = self._labels(rows, state)
         n_clusters = self.setting.n_clusters
@@ -154,6 +162,7 @@ class _Refinement:
             state.centroids,
             state[RADIUS],
             n_clusters,
+            weights=weights,
             drop=not self.setting.options.clips,
         )
         squares = residuals.squares
@@ -169,6 +178,7 @@ class _Refinement:
                 radii,
                 lengths,
                 n_clusters,
+                weights,
             )
             arrays.append(excess)
         return arrays

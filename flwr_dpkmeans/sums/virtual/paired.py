@@ -17,24 +17,40 @@ Four times as many, as clients are asked along the circle.
 """
 
 
+PreparedName = tuple[int, AttemptId, bytes, int]
+"""A client's id, the aggregation, its transcript and the number of words."""
+PreparedMasks = tuple[bytes, Ring]
+"""Keys of a client's masks, end to end, and the masks' sum."""
+
+
 @dataclass
 class Awaited:
     """What the first of two clients has computed, until the second takes it out."""
 
-    pair_keys: dict[bytes, bytes] = field(default_factory=dict, repr=False)
+    pair_keys: dict[bytes, bytes] = field(
+        default_factory=dict,
+        repr=False,
+    )
     """By both public keys."""
     mask_keys: dict[tuple[bytes, bytes], bytes] = field(
-        default_factory=dict, repr=False
+        default_factory=dict,
+        repr=False,
     )
     """By pair key and transcript."""
     masks: dict[tuple[bytes, AttemptId, int], Ring] = field(
-        default_factory=dict, repr=False
+        default_factory=dict,
+        repr=False,
     )
     """By mask key, aggregation and number of words."""
+    prepared: dict[PreparedName, PreparedMasks] = field(
+        default_factory=dict,
+        repr=False,
+    )
+    """What clients of a group are about to add."""
 
     def __len__(self) -> int:
         n_keys = len(self.pair_keys) + len(self.mask_keys)
-        return n_keys + len(self.masks)
+        return n_keys + len(self.masks) + len(self.prepared)
 
 
 @dataclass(frozen=True)
@@ -75,6 +91,17 @@ class Paired(Retry):
         for peer, both_keys in first_of_pair.items():
             awaited[both_keys] = agreed[peer]
         return agreed
+
+    def _masks(
+        self,
+        transcript: bytes,
+        length: int,
+    ) -> PreparedMasks:
+        prepared = self.awaited.prepared
+        name = (self.node_id, self.attempt_id, transcript, length)
+        if name in prepared:
+            return prepared.pop(name)
+        return super()._masks(transcript, length)
 
     def _mask_key(self, pair_key: bytes, transcript: bytes) -> bytes:
         awaited = self.awaited.mask_keys

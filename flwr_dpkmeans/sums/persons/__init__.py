@@ -1,0 +1,1 @@
+"""Persons: which rows are theirs, and which of these count."""

@@ -1,0 +1,1 @@
+"""Clients of one process, and how many of them answer together."""
