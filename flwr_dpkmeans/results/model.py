@@ -37,6 +37,7 @@ from flwr_dpkmeans.results.cautions.clear_centres import (
     Array,
 )
 from flwr_dpkmeans.results.cautions.gaps import Gaps
+from flwr_dpkmeans.results.hierarchy import Hierarchy
 from flwr_dpkmeans.results.model_file import model_of, plain_of
 from flwr_dpkmeans.results.number_texts import number_texts
 from flwr_dpkmeans.results.page import summary
@@ -371,6 +372,41 @@ class Model:
         labels = self.assign(frame)["label"]
         clusters = labels.to_numpy(np.int64, na_value=-1)
         return profile(frame, clusters, len(self.scaled))
+
+    @property
+    def hierarchy(self) -> Hierarchy:
+        """Which clusters are merged first, for `cut` and for dendrograms."""
+        return Hierarchy(self.scaled, self.counts)
+
+    def cut(self, n_clusters: int) -> Model:
+        """Merge clusters until so many are left, without any further cost of privacy.
+
+        Of 40 clusters that are released once, cuts at 3 to 25 cost rarely more than a
+        tenth more than runs of their own with the same epsilon, as long as there are
+        rows enough for 40. Of the profile and of the centroids' errors nothing is left,
+        as rows are labelled by the new centroids.
+
+        Parameters
+        ----------
+        n_clusters : int
+            From 1 to the number of clusters.
+
+        Examples
+        --------
+        >>> from flwr_dpkmeans import DPKMeans
+        >>> rows = np.random.default_rng(0).uniform(-1.0, 1.0, (9000, 2))
+        >>> fine = DPKMeans(20, bounds=(-1.0, 1.0), epsilon=1.0).fit(rows).model_
+        >>> fine.cut(4).centroids.shape
+        (4, 2)
+        """
+        hierarchy = self.hierarchy
+        return replace(
+            self,
+            scaled=round_to_grid(hierarchy.centres(n_clusters)),
+            counts=hierarchy.sizes(n_clusters),
+            federated_profile=(),
+            deviations=None,
+        )
 
     def to_json(self) -> bytes:
         """The file's content; each number is read again as the same float64."""

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from flwr.app import ArrayRecord
+from matplotlib.text import Text
 from numpy.typing import NDArray
 from sklearn.datasets import load_iris, load_wine
 from support.flat import flat_estimator
@@ -41,6 +42,8 @@ from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_config, read_config
 from flwr_dpkmeans.planner.forecast import notes_on
+from flwr_dpkmeans.results.picture import summary_figure
+from flwr_dpkmeans.results.run_result import RunResult
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.statement import LOCAL, plan_cautions
 
@@ -429,6 +432,22 @@ def test_the_server_says_what_an_evaluation_found(
     assert not any("was chosen, of at most" in one for one in said)  # k was given
 
 
+@pytest.mark.drawn
+def test_report_and_picture_show_the_same_list() -> None:
+    km = FederatedKMeans(3, bounds=(-1.0, 1.0), epsilon=1e-3, engine="direct")
+    with pytest.warns(PrivacyWarning):
+        report = km.fit(uniform_parts()).privacy_
+    figure = summary_figure(RunResult(km.model_, report))
+    drawn = " ".join(text.get_text() for text in figure.findobj(Text))
+    shown = " ".join(drawn.split())
+    assert len(report.warnings) == 3
+    for sentence in report.warnings:
+        assert sentence in shown
+        assert f"WARNING     {sentence}" in str(report)
+        assert f"WARNING     {sentence}" in report.details()
+        assert sentence in report.to_dict()["warnings"]
+
+
 def test_a_forecast_says_what_its_plan_says_against_itself() -> None:
     request = FederatedKMeans(3, epsilon=20.0).plan(
         2000, 2, 3, seeds=2, algorithms=["fastlloyd"]
@@ -665,6 +684,31 @@ def test_server_points_that_are_unlike_the_rows_are_doubted(algorithm: str) -> N
         if "data_radius" in one
     ]
     assert len(said) == 1
+
+
+def test_at_client_level_indicators_say_nothing_of_where_rows_are() -> None:
+    generator = np.random.default_rng(0)
+    places = np.array([[0.0, 0.0], [0.6, 0.0], [-0.6, 0.0], [0.0, 0.6]])
+    parts = [
+        places[generator.choice(4, 500, p=[0.94, 0.02, 0.02, 0.02])]
+        + generator.normal(0.0, 0.02, (500, 2))
+        for _ in range(40)
+    ]
+    options = {
+        "algorithm": "feddp_kmeans",
+        "n_clusters": 4,
+        "max_iter": 0,
+        "unit": "client",
+        "trust": "central",
+    }
+    options |= {
+        "examples_per_client": 500,
+        "epsilon": 50.0,
+        "server_data": parts[0],
+        "delta": 1e-3,
+    }
+    sentences = warnings_of(parts, noise="seeded", random_state=0, **options)
+    assert not any("around the server's points" in each for each in sentences)
 
 
 def test_a_table_that_changed_during_a_run_stands_in_its_owner_s_report_alone(

@@ -11,11 +11,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.text import Text
 from numpy.typing import NDArray
 
 from flwr_dpkmeans import ClientLevel, DPKMeans, FederatedKMeans
 from flwr_dpkmeans.errors import PrivacyWarning
+from flwr_dpkmeans.results import picture
 from flwr_dpkmeans.results.model import Model
+from flwr_dpkmeans.results.run_result import RunResult
 
 Array = NDArray[np.float64]
 CENTRES = np.array([[20.0, 60.0], [50.0, 90.0], [80.0, 70.0]])
@@ -97,6 +100,31 @@ def test_less_noise_makes_errors_smaller(algorithm: str) -> None:
         for epsilon in (0.5, 2.0, 10.0)
     ]
     assert means[0] > 1.5 * means[1] > 2.0 * means[2]
+
+
+@pytest.mark.sample(3)
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("trust", ["oblivious", "distributed", "central"])
+def test_parties_hear_the_same_errors_by_every_way(trust: str) -> None:
+    parts = np.array_split(table(), 3)
+    options: dict[str, Any] = {"bounds": BOUNDS, "noise": "seeded", "random_state": 3}
+    direct, by_messages = (
+        FederatedKMeans(3, engine=engine, trust=trust, **options).fit(parts)
+        for engine in ("direct", "inprocess")
+    )
+    errors = direct.cluster_centers_error_
+    assert np.isfinite(errors).all()
+    assert np.array_equal(by_messages.cluster_centers_error_, errors)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_errors_travel_in_the_models_file(tmp_path: Path) -> None:
+    model = fitted("proxy_lloyd")
+    path = model.save(tmp_path / "model.json")
+    errors = model.cluster_centers_error_
+    assert json.loads(path.read_text())["cluster_centers_error"] == errors.tolist()
+    assert np.array_equal(Model.load(path).cluster_centers_error, errors)
+    assert np.array_equal(DPKMeans.load(path).cluster_centers_error_, errors)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -189,3 +217,30 @@ def test_a_column_that_tells_no_clusters_apart_is_named() -> None:
         line for line in str(model.model_).splitlines() if line.startswith("| kg ")
     ]
     assert other.count("±") == 3
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_page_greys_such_a_column_and_says_what_the_signs_mean(
+    tmp_path: Path,
+) -> None:
+    model = wide_fit()
+    model.write(tmp_path / "run")
+    html = (tmp_path / "run" / "report.html").read_text()
+    row = html.split("age (not told apart)", 1)[1].split("</tr>", 1)[0]
+    assert row.count('class="shade4"') == 3
+    assert "± is half of a 95% interval, of sizes the deviation of their noise" in html
+    with np.load(tmp_path / "run" / "centroids.npz") as archive:
+        errors = archive["cluster_centers_error"]
+    assert np.array_equal(errors, model.cluster_centers_error_)
+
+
+@pytest.mark.drawn
+@pytest.mark.filterwarnings("ignore")
+def test_the_picture_has_each_error_below_its_value() -> None:
+    rows = np.column_stack([table(), table()[:, 0]])
+    bounds = ((0.0, 30.0, 0.0), (100.0, 180.0, 100.0))
+    options: dict[str, Any] = {"epsilon": 5.0, "noise": "seeded", "random_state": 0}
+    model = DPKMeans(3, bounds=bounds, **options).fit(rows)
+    figure = picture.summary_figure(RunResult(model.model_, model.privacy_))
+    texts = [text.get_text() for text in figure.findobj(Text)]
+    assert sum("\n± " in text for text in texts) == 9

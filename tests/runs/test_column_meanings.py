@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
-from flwr_dpkmeans import FederatedKMeans, Schema, client_app
+from flwr_dpkmeans import DPKMeans, FederatedKMeans, Schema, client_app
 from flwr_dpkmeans.errors import PeerError, PrivacyWarning
 from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
 from flwr_dpkmeans.flower.mod import SecureAggregation
@@ -241,6 +241,13 @@ def test_defaults_of_a_draft_let_no_column_decide() -> None:
     ]
 
 
+def test_where_deviations_are_the_units_no_bounds_are_advised() -> None:
+    table, _ = patients()
+    km = fitted(schema_of_patients("standard", 5.0), table, 3)
+    (sentence,) = [warning for warning in km.privacy_.warnings if DECIDES in warning]
+    assert "give it less weight; if it is what sets your rows apart" in sentence
+
+
 def test_a_number_with_bounds_that_are_much_too_narrow_decides_too() -> None:
     table, _ = patients()
     columns = {
@@ -250,3 +257,14 @@ def test_a_number_with_bounds_that_are_much_too_narrow_decides_too() -> None:
     }
     km = fitted(Schema(columns=columns), table.assign(size=180.0), 3)
     assert any("Column 'age' makes" in warning for warning in km.privacy_.warnings)
+
+
+def test_of_two_columns_or_few_numbers_one_may_well_make_most() -> None:
+    table, _ = patients()
+    rows = table[["age", "kg"]].assign(size=170.0 + 0.1 * table["age"]).to_numpy()
+    options: dict[str, Any] = {"bounds": (0, 220), "noise": "seeded", "random_state": 0}
+    for columns in (rows, rows[:, :2]):
+        model = DPKMeans(3, epsilon=1.0, **options)
+        with pytest.warns(PrivacyWarning):
+            model.fit(columns)
+        assert DECIDES not in " ".join(model.privacy_.warnings)

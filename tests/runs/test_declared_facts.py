@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,12 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 from support.flat import flat_estimator
+from test_cautions import own_node
 from test_contract import FITS, SERVER_DATA, Case
 
-from flwr_dpkmeans import DPKMeans
+from flwr_dpkmeans import DPKMeans, KMeansClient, ProxyLloyd, federate
 from flwr_dpkmeans.algorithms.lookup import clusterings
+from flwr_dpkmeans.flower.in_process_grid import InProcessGrid
 from flwr_dpkmeans.options import own_options
 from flwr_dpkmeans.sums.statement import LOCAL
 
@@ -129,6 +132,23 @@ def test_rows_of_a_client_are_held_against_the_counts(
     assert (sentence in warned) == (is_doubted and not hides)
 
 
+@pytest.mark.parametrize("task", ["moments", "histograms", "naive_bayes"])
+def test_other_methods_hold_their_counts_against_what_is_declared(task: str) -> None:
+    """Rows of naive Bayes may have no class."""
+    labels = [np.arange(len(part)) % 2 for part in tables()]
+    options: dict[str, Any] = {"bounds": (-1.0, 2.0), "epsilon": 3.0}
+    options["labels"] = labels if task == "naive_bayes" else None
+    for declared, is_doubted in (
+        (N_ROWS, False),
+        (10 * N_ROWS, task != "naive_bayes"),
+        (3_600, True),
+    ):
+        options["n_examples"] = declared
+        run = federate(task, tables(), engine="direct", **options)
+        warned = " ".join(run.privacy.warnings)
+        assert ("n_examples is declared" in warned) == is_doubted, declared
+
+
 def test_whoever_holds_all_rows_hears_of_fewer_than_declared() -> None:
     rows = np.concatenate(tables())[:50]
     for declared, is_told in ((50, False), (500, True)):
@@ -207,3 +227,22 @@ def test_values_that_cannot_lie_beyond_their_bounds_are_sound() -> None:
     assert bounds_doubts(flags, (0.0, 1.0), 4) == ""
     amounts = np.where(flags > 0.5, 0.0, generator.uniform(20.0, 100.0, flags.shape))
     assert bounds_doubts(amounts, (0.0, 100.0), 4) == ""
+
+
+def test_in_an_app_of_ones_own_the_clients_reports_say_it(tmp_path: Path) -> None:
+    """The server may not see the counts, and says nothing."""
+    rows = np.random.default_rng(0).uniform(2.0, 14.0, (3, 1_500, 4))
+    folders = [tmp_path / f"client-{i}" for i in range(3)]
+    clients = [
+        KMeansClient(part, output_dir=folder)
+        for part, folder in zip(rows, folders, strict=True)
+    ]
+    grid = InProcessGrid([own_node(client) for client in clients], run_id=5)
+    size = {"n_features": 4, "n_examples": 50_000}
+    strategy = ProxyLloyd(n_clusters=3, epsilon=2.0, bounds=(0.0, 16.0), **size)
+    with grid.running():
+        result = strategy.start(grid)
+    sentence = "n_examples is declared as 50,000, but the counts that the run released"
+    assert sentence not in str(result.privacy)
+    for folder in folders:
+        assert sentence in (folder / "report.html").read_text()

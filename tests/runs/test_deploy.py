@@ -132,6 +132,19 @@ def test_every_site_has_its_own_part_of_bundled_data(tmp_path: Path) -> None:
     assert len({str(site.node_config["ledger"]) for site in sites}) == 4
 
 
+def test_a_folder_gives_each_node_one_file(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    for name in ("b.csv", "a.csv"):
+        (data / name).write_text("x,y\n1,2\n3,4\n" + f"{name == 'a.csv':d},0\n")
+    (data / "readme.txt").write_text("not data")
+    sites = make_sites(tmp_path / "out", str(data), 0, default_policy(1.0))
+    assert [site.data.name for site in sites] == ["a.csv", "b.csv"]
+    assert known_facts(tmp_path, str(data), sites) == {"data": "", "n-features": 2}
+    with pytest.raises(ConfigurationError, match="2 data files for 3 nodes"):
+        make_sites(tmp_path / "again", str(data), 3, default_policy(1.0))
+
+
 @pytest.mark.parametrize("header", ['age,name,"height, cm"\n', ""])
 def test_a_site_says_which_columns_of_its_file_are_clustered(
     tmp_path: Path, header: str

@@ -18,7 +18,7 @@ import sklearn
 from numpy.typing import NDArray
 from sklearn.utils.estimator_checks import check_estimator
 
-from flwr_dpkmeans import Cohort, DPKMeans, FederatedKMeans
+from flwr_dpkmeans import Cohort, DPKMeans, Evaluation, FederatedKMeans
 from flwr_dpkmeans.errors import (
     ConfigurationError,
     DataError,
@@ -114,6 +114,29 @@ def test_what_comes_before_round_one_has_one_noise_too() -> None:
     assert 0.72 < spread < 1.28
 
 
+@pytest.mark.sample(3)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"bounds": "private"},
+        {"n_clusters": "auto"},
+        {"evaluation": "private"},
+        {"n_examples": "private"},
+    ],
+)
+def test_what_is_found_privately_is_found(options: dict[str, Any]) -> None:
+    fitted = model(epsilon=8.0, **options).fit(table(3000))
+    centres = fitted.cluster_centers_[np.argsort(fitted.cluster_centers_[:, 0])]
+    np.testing.assert_allclose(centres, CENTRES[[0, 2, 1]], atol=0.05)
+    report = fitted.privacy_
+    assert (report.is_private, report.n_clients) == (True, 1)
+    assert report.epsilon <= report.epsilon_worst_case <= 8.0
+    assert {line.trust for line in report.releases} == {"curator"}
+    assumptions = " ".join(report.assumptions)
+    assert "mask" not in assumptions
+    assert "server" not in assumptions
+
+
 @pytest.mark.parametrize(
     ("values", "text"),
     [
@@ -153,6 +176,12 @@ def test_a_number_of_rows_that_a_curator_would_refuse_is_refused_before_release(
         ),
     ):
         model(n_examples=299).fit(table(600))
+
+
+def test_labels_are_for_an_evaluation() -> None:
+    classes = np.argmin(((table()[:, None] - CENTRES) ** 2).sum(-1), axis=1)
+    measured = model(evaluation=Evaluation(n_classes=3), epsilon=20.0)
+    assert measured.fit(table(), classes).evaluation_.accuracy.value > 0.9
 
 
 def test_many_parties_under_a_curator_are_refused() -> None:

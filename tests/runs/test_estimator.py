@@ -27,6 +27,7 @@ from flwr_dpkmeans import (
     DPKMeans,
     DPNaiveBayes,
     Evaluation,
+    ExactEvaluation,
     FastLloyd,
     FastLloydOptions,
     FedDPKMeansOptions,
@@ -147,6 +148,30 @@ def test_objects_are_cloned_and_their_options_are_parameters() -> None:
         twin.set_params(algorithm__n_inti=5)
     with pytest.raises(ValueError, match="Invalid parameter 'eps'"):
         twin.set_params(eps__x=1)
+
+
+@pytest.mark.sample(4)
+@pytest.mark.parametrize(
+    ("short", "long"),
+    [
+        ({"algorithm": "fastlloyd"}, {"algorithm": FastLloydOptions()}),
+        ({"bounds": "private"}, {"bounds": PrivateBounds()}),
+        ({"n_examples": "private"}, {"n_examples": PrivateCount()}),
+        ({"unit": "client"}, {"unit": ClientLevel()}),
+        ({"evaluation": "private"}, {"evaluation": Evaluation()}),
+        ({"evaluation": "exact"}, {"evaluation": ExactEvaluation()}),
+        ({"cohort": None}, {"cohort": Cohort()}),
+    ],
+)
+def test_short_and_long_form_fit_alike(
+    short: dict[str, Any], long: dict[str, Any]
+) -> None:
+    fits = [
+        model(epsilon=20.0, engine="direct", **form).fit(blobs())
+        for form in (short, long)
+    ]
+    assert np.array_equal(fits[0].cluster_centers_, fits[1].cluster_centers_)
+    assert fits[0].privacy_.releases == fits[1].privacy_.releases
 
 
 @pytest.mark.parametrize(
@@ -343,6 +368,12 @@ def test_rounds_without_a_limit_are_refused() -> None:
             door()
 
 
+@pytest.mark.parametrize("n_clusters", [3.0, "3", 2.5])
+def test_a_number_of_clusters_is_an_integer(n_clusters: Any) -> None:
+    with pytest.raises(ConfigurationError, match="but it must be an integer or 'auto'"):
+        FederatedKMeans(n_clusters, bounds=(-1, 1)).fit(blobs())
+
+
 def test_a_table_without_rows_is_not_predicted() -> None:
     km = model().fit([*blobs(), np.empty((0, 2))])
     for method in (km.predict, km.transform):
@@ -393,6 +424,18 @@ def test_objects_in_the_wrong_place_are_refused(
     assert str(caught.value).startswith(start)
 
 
+def test_max_iter_may_stand_in_either_place() -> None:
+    options: list[dict[str, Any]] = [
+        {"max_iter": 3, "algorithm": "fastlloyd"},
+        {"algorithm": FastLloydOptions(max_iter=3)},
+        {"max_iter": 3, "algorithm": FastLloydOptions()},
+        {"max_iter": 3, "algorithm": FastLloydOptions(max_iter=3)},
+    ]
+    assert [
+        model(engine="direct", **each).fit(blobs()).n_iter_ for each in options
+    ] == [3] * 4
+
+
 def test_clone_of_a_fitted_one_is_not_fitted(fitted: FederatedKMeans) -> None:
     twin = clone(fitted)
     assert not [name for name in vars(twin) if name.endswith("_")]
@@ -426,12 +469,100 @@ def test_only_seeded_noise_with_a_seed_repeats(
     )
 
 
+def test_attributes(fitted: FederatedKMeans) -> None:
+    assert fitted.cluster_centers_.shape == (3, 2)
+    assert fitted.cluster_counts_.sum() == pytest.approx(750, abs=150)
+    assert fitted.n_features_in_ == 2
+    assert (fitted.schema_, fitted.profile_) == (None, None)
+    report = fitted.privacy_
+    assert 0.999 * 2.0 <= report.epsilon <= 2.0
+    assert report.delta == pytest.approx(1.0 / (750 * math.log(750)))
+    assert (report.n_examples, report.n_examples_source) == (750, "declared public")
+    assert (report.unit, report.trust) == ("record", "oblivious")
+    assert report.n_clients == 3
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "n_before"), [("proxy_lloyd", 5), ("fastlloyd", 0)]
+)
+def test_history_has_one_entry_for_each_aggregation(
+    algorithm: str, n_before: int
+) -> None:
+    km = model(algorithm=algorithm).fit(blobs())
+    assert 2 <= km.n_iter_ <= 7
+    rounds = [entry["round"] for entry in km.history_]
+    assert rounds == list(range(1, n_before + km.n_iter_ + 1))
+    costs = [entry["epsilon"] for entry in km.history_]
+    assert costs == sorted(costs)
+    assert costs[-1] == km.privacy_.epsilon
+    movements = [entry["movement"] for entry in km.history_]
+    assert movements[:n_before] == [None] * n_before
+    assert min(movements[n_before:]) >= 0.0
+    for entry in km.history_:
+        lines = [
+            line for line in km.privacy_.releases if line.round_index == entry["round"]
+        ]
+        assert entry["name"] == lines[0].round_name
+        assert entry["radius"] == lines[0].radius
+        assert all(entry[f"noise_{line.array}"] == line.noise_scale for line in lines)
+    shorter = model(algorithm=algorithm, max_iter=3).fit(blobs())
+    assert (shorter.n_iter_, len(shorter.history_)) == (3, n_before + 3)
+
+
+def test_history_of_what_adds_no_noise_costs_infinitely_much() -> None:
+    assert {
+        entry["epsilon"] for entry in model(algorithm="lloyd").fit(blobs()).history_
+    } == {math.inf}
+
+
+def test_centers_find_the_blobs(fitted: FederatedKMeans) -> None:
+    centers = fitted.cluster_centers_[np.argsort(fitted.cluster_centers_[:, 0])]
+    assert centers == pytest.approx(
+        np.array([[-0.5, -0.5], [0.0, 0.6], [0.5, -0.4]]), abs=0.25
+    )
+
+
 # -- what a fit leaves -----------------------------------------------------------------
 
 
 @functools.cache
 def oblivious(algorithm: str) -> FederatedKMeans:
     return model(algorithm=algorithm, trust="oblivious").fit(blobs())
+
+
+@pytest.mark.sample(5)
+@pytest.mark.parametrize("trust", ["oblivious", "central", "distributed"])
+@pytest.mark.parametrize("algorithm", ["proxy_lloyd", "fastlloyd", "glloyd", "lloyd"])
+def test_every_trust_model(algorithm: str, trust: str) -> None:
+    """The server's seeded noise is the same wherever the server adds it."""
+    km = model(algorithm=algorithm, trust=trust).fit(blobs())
+    assert km.privacy_.trust == trust
+    assert np.abs(km.cluster_centers_).max() <= 1.0
+    same = oblivious(algorithm)
+    equal = np.array_equal(km.cluster_centers_, same.cluster_centers_)
+    assert equal is (trust != "distributed" or algorithm == "lloyd")
+
+
+def test_an_empty_part_is_fine() -> None:
+    km = model().fit([*blobs(), np.empty((0, 2))])
+    assert km.privacy_.n_clients == 4
+    assert km.privacy_.n_examples == 750
+
+
+def test_fewer_points_than_clusters_on_one_client_are_fine() -> None:
+    assert model().fit([blobs()[0], np.zeros((1, 2))]).cluster_centers_.shape == (3, 2)
+
+
+def test_parts_may_be_any_sequence_of_tables() -> None:
+    parts = blobs()
+    expected = model().fit(parts).cluster_centers_
+    ragged = np.empty(3, dtype=object)
+    ragged[:] = parts
+    lists = [part.tolist() for part in parts]
+    for same in (tuple(parts), iter(parts), lists, ragged):
+        assert np.array_equal(model().fit(same).cluster_centers_, expected)
+    cube = np.stack([part[:100] for part in parts])
+    assert model().fit(cube).privacy_.n_clients == 3
 
 
 # -- predict, transform, score equal numpy ---------------------------------------------
@@ -467,6 +598,11 @@ def test_predict_transform_and_score_equal_numpy(name: str) -> None:
     )
 
 
+def test_one_cluster_predicts_zero() -> None:
+    km = model(n_clusters=1).fit(blobs())
+    assert km.predict(blobs()[0]).tolist() == [0] * 300
+
+
 @pytest.mark.parametrize("method", ["fit_predict", "fit_transform"])
 def test_what_needs_tables_afterwards_spends_nothing_without_them(method: str) -> None:
     """There was nothing to predict after a fit."""
@@ -493,6 +629,16 @@ def test_centers_are_in_the_callers_units_with_bounds_for_each_feature() -> None
     )
     assert (km.cluster_centers_ >= lower).all()
     assert (km.cluster_centers_ <= upper).all()
+
+
+def test_one_cluster_without_noise_is_the_mean_in_the_callers_units() -> None:
+    """Rounding to the grid moves a point by at most 2^-17 of half the range."""
+    lower, upper = np.array([100.0, -5.0]), np.array([300.0, 0.0])
+    parts = [lower + (part + 1) / 2 * (upper - lower) for part in blobs()]
+    km = model(n_clusters=1, algorithm="lloyd", bounds=(lower, upper)).fit(parts)
+    errors = km.cluster_centers_[0] - np.concatenate(parts).mean(axis=0)
+    assert np.abs(errors).max() < 200 * 2.0**-16
+    assert km.cluster_counts_.tolist() == [750.0]
 
 
 def test_values_outside_the_bounds_are_clipped_and_only_the_client_says_so(
@@ -847,6 +993,10 @@ def test_k_is_chosen_without_a_profile() -> None:
         "outer-product",
         "weights",
     }
+
+
+def test_what_all_rows_in_one_place_give_has_no_history() -> None:
+    assert model(algorithm="optimal").fit([np.eye(2), -np.eye(2)]).history_ == []
 
 
 @pytest.mark.parametrize("engine", ["direct", "inprocess"])

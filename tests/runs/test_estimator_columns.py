@@ -208,6 +208,11 @@ def test_a_fit_to_arrays_has_no_names() -> None:
         fitted.predict(frames(NAMES)[0])
 
 
+def test_fit_predict_takes_frames_in_any_order() -> None:
+    labels = model(bounds=(0.0, 1e5)).fit_predict(frames(NAMES, NAMES[::-1]))
+    assert list(map(len, labels)) == [200, 200]
+
+
 def labelled(seed: int, n: int = 400) -> tuple[pd.DataFrame, NDArray[np.int64]]:
     """Two groups, of which the first column tells one and the second the other.
 
@@ -252,6 +257,23 @@ def test_numbered_columns_in_another_order_are_refused_at_every_door(
         FederatedKMeans(2, **settings).fit(
             clients=lambda place: tables[place], n_clients=2
         )
+
+
+def test_naive_bayes_warns_of_names_as_the_clustering_does() -> None:
+    tables, labels = zip(labelled(1), labelled(2), strict=True)
+    named = [table.rename(columns={0: "p", 1: "q"}) for table in tables]
+    arrays = [table.to_numpy() for table in tables]
+    options: dict[str, Any] = {"bounds": (-10, 20), "noise": "seeded"}
+    bayes = FederatedNaiveBayes(2, epsilon=4.0, **options).fit(arrays, labels)
+    fitted_without = "^X has feature names, but FederatedNaiveBayes was fitted without"
+    with pytest.warns(UserWarning, match=fitted_without):
+        bayes.predict(named[0])
+    bayes.fit(named, labels)
+    no_names = "^X does not have valid feature names, but FederatedNaiveBayes was"
+    with pytest.warns(UserWarning, match=no_names):
+        bayes.predict(arrays[0])
+    turned = named[0][["q", "p"]]
+    assert np.array_equal(bayes.predict(turned), bayes.predict(named[0]))
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,7 +30,11 @@ from flwr_dpkmeans.algorithms.states.cluster_states import cluster_state
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
 from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.options import read_config
+from flwr_dpkmeans.planner import PlanningRequest
+from flwr_dpkmeans.planner.centroid_noise import centroid_noise
+from flwr_dpkmeans.planner.traffic import deployment_of
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
+from flwr_dpkmeans.results.writer import METRICS_FILE
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.statement import build_report
@@ -102,6 +108,13 @@ def test_a_cost_that_is_not_told_from_noise_is_warned_of(
     )
 
 
+def test_an_exact_cost_of_nothing_is_no_noise() -> None:
+    plan = plan_of(evaluation="exact", evaluation_radius=None)
+    extras = {CLIPPED_COST: np.zeros(1)}
+    state = cluster_state(np.zeros((3, 2)), np.full(3, 1e6), (), extras)
+    assert plan.task.doubts(plan, state, ()) == ()
+
+
 # -- post-processing -------------------------------------------------------------------
 
 
@@ -137,6 +150,19 @@ def test_metrics_by_hand() -> None:
     assert result.accuracy.noise == pytest.approx(
         noise[CELL_COUNTS] * math.sqrt(3.0) / 100.0
     )
+
+
+def test_two_clusters_of_one_class_are_matched_once_but_pure_twice() -> None:
+    result = found(
+        plan_of(n_classes=2),
+        1.0,
+        0.0,
+        [[50.0, 0.0, 0.0], [30.0, 5.0, 0.0], [0.0, 15.0, 0.0]],
+    )
+    assert result.accuracy is not None
+    assert result.purity is not None
+    assert (result.accuracy.value, result.purity.value) == pytest.approx((0.65, 0.95))
+    assert result.matching == ((0, 0), (2, 1))
 
 
 def test_a_total_that_says_something_else_than_what_is_known_is_used() -> None:
@@ -262,6 +288,26 @@ def test_a_quotients_noise_by_hand(
     assert (found.value, found.noise) == pytest.approx(
         (value, math.sqrt(variance) / 100.0)
     )
+
+
+@pytest.mark.parametrize(
+    ("of_cells", "shared"), [(True, 2.0 * 0.7 * 18.0), (False, 0.0)]
+)
+def test_a_share_of_the_tables_own_total_has_less_noise(
+    of_cells: bool, shared: float
+) -> None:
+    """70 of 100 rows in two cells of variance 9, and a divisor with noise of 6."""
+    share = replace(TABLE, units_are_cells=of_cells).share([(0, 0), (1, 1)])
+    of_sampling = 0.5 * 0.7 * 0.3 * 100.0
+    variance = 18.0 + 0.49 * 36.0 - shared + of_sampling
+    assert share.value == pytest.approx(0.7)
+    assert share.noise == pytest.approx(math.sqrt(variance) / 100.0)
+
+
+def test_units_left_out_add_noise_to_the_largest_sum_and_none_below_zero() -> None:
+    largest = math.sqrt(9.0 + 0.5 * 20.0)
+    assert TABLE.noise_of(3.0, np.array([5.0, 20.0])) == pytest.approx(largest)
+    assert TABLE.noise_of(3.0, np.array([-5.0, -20.0])) == 3.0
 
 
 @pytest.mark.parametrize(("share", "source"), [(0.3, "known"), (0.002, "released")])
@@ -443,6 +489,21 @@ def test_an_exact_evaluation_is_not_private_before_its_round_stands_in_the_plan(
         assert plan.is_private is private
 
 
+def test_the_planner_knows_of_it() -> None:
+    """Of one cluster in one dimension its table has the shape of the sums."""
+    options = {"n_clusters": 1, "bounds": (-1, 1), "epsilon": 1.0}
+    plain = PlanningRequest(1000, 1, 5, options).draft("glloyd")
+    with_it = options | {"evaluation": "private"}
+    evaluated = PlanningRequest(1000, 1, 5, with_it).draft("glloyd")
+    n_trips = deployment_of(plain).n_round_trips
+    assert deployment_of(evaluated).n_round_trips == n_trips + 1
+    before, after = centroid_noise(plain), centroid_noise(evaluated)
+    assert before is not None
+    assert after is not None
+    expected = before.sums_std / math.sqrt(0.95)
+    assert after.sums_std == pytest.approx(expected, rel=0.01)
+
+
 @pytest.mark.parametrize(
     ("values", "text"),
     [
@@ -547,6 +608,31 @@ def test_an_exact_evaluation_is_that_of_all_rows(unit: str) -> None:
     assert [
         line.noise for line in km.privacy_.releases if line.round_name == "evaluation"
     ] == ["none"] * 3
+
+
+def test_a_runs_files_have_it(tmp_path: Path) -> None:
+    parts, labels = parts_and_labels()
+    km = estimator(algorithm="fastlloyd", max_iter=2).fit(parts, labels)
+    assert km.evaluation_ is not None
+    km.write(tmp_path / "run")
+    metrics = json.loads((tmp_path / "run" / METRICS_FILE).read_text())
+    assert metrics["evaluation"] == km.evaluation_.to_dict()
+    movements = [entry["movement"] for entry in km.history_]
+    assert [entry.get("movement") for entry in metrics["rounds"]] == movements
+    assert movements[-1] is None
+    assert metrics["n_iterations"] == km.n_iter_ == 2
+    text = "noisy evaluation (the run is NOT PRIVATE): cost per row "
+    assert str(km.evaluation_).startswith(text)
+
+
+def test_without_an_evaluation_labels_are_left_alone() -> None:
+    parts, _ = parts_and_labels()
+    km = estimator(evaluation="none", n_classes=0, algorithm="glloyd")
+    labels: Any = "what ever"
+    assert km.fit(parts, labels).evaluation_ is None
+    measured = estimator(n_classes=0, algorithm="glloyd").fit(parts).evaluation_
+    assert measured is not None
+    assert measured.accuracy is None
 
 
 @pytest.mark.parametrize(

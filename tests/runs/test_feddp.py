@@ -687,6 +687,20 @@ def test_distances_need_one_width_for_all_features() -> None:
     assert derive_server_facts(config_of(bounds=unequal), points).data_radius > 0.0
 
 
+def test_facts_without_server_points() -> None:
+    """A client with four rows has four clusters at most."""
+    config = config_of(n_clusters=9, examples_per_client=4)
+    facts = facts_without_server(config, 16)
+    assert (facts.n_points, facts.centre, facts.data_radius) == (0, (0.0,) * 16, 4.0)
+    assert (facts.outer_product_bound, facts.weights_bound) == (16.0, 4.0)
+    assert (facts.means_bound, facts.indicators_bound) == (8.0, 2.0)
+    assert (facts.sums_bound, facts.counts_bound) == (16.0, 4.0)
+    paper = config_of(n_clusters=9, examples_per_client=4, noise_kind="paper")
+    assert facts_without_server(paper, 1).indicators_bound == 4
+    in_units = config_of(bounds=((0.0,), (10.0,)), data_radius=2.5)
+    assert facts_without_server(in_units, 3).data_radius == 0.5
+
+
 def test_server_data_that_say_nothing_are_refused() -> None:
     with pytest.raises(DataError, match="there are 3 server points, but 4 clusters"):
         derive_server_facts(config_of(), np.zeros((3, 2)))
@@ -895,6 +909,17 @@ def test_engines_masked_or_not_give_equal_centroids_for_equal_seeds(
         assert np.array_equal(km.cluster_centers_, found[0].cluster_centers_)
         assert np.array_equal(km.cluster_counts_, found[0].cluster_counts_)
         assert km.history_ == found[0].history_
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_server_side_noise_gives_the_same_result_whoever_reads_it(unit: str) -> None:
+    """Under 'oblivious' clients run the steps that the server runs under 'central'."""
+    drawn = mixture(0, 5, 40)
+    central, oblivious = (
+        estimator(drawn, unit=unit, trust=trust).fit(drawn.clients).cluster_centers_
+        for trust in ("central", "oblivious")
+    )
+    assert np.array_equal(central, oblivious)
 
 
 def test_runs_without_masks_are_never_called_private() -> None:

@@ -5,17 +5,22 @@ And no number that is none.
 
 from __future__ import annotations
 
+import logging
 import re
 import warnings
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
+from test_cautions import run_in_process, uniform_parts
 from test_page import line_of, report_with, result_of
 
 from flwr_dpkmeans import DPKMeans, FederatedKMeans
 from flwr_dpkmeans.algorithms.profile.profile_reading import Figure
+from flwr_dpkmeans.flower.server_app import report_result
 from flwr_dpkmeans.privacy.provenance import Provenance
 from flwr_dpkmeans.results.headline import headline
 from flwr_dpkmeans.results.page import page
@@ -30,11 +35,59 @@ def with_counts(*counts: float, **values: Any) -> RunResult:
     return replace(result, model=replace(result.model, counts=np.array(counts)))
 
 
+CLOSE = (
+    "Clusters 0, 1 are too close to another one for the noise; the others are clear."
+)
+
+
+@pytest.mark.parametrize(
+    ("counts", "sure"),
+    [
+        ((5e3, 4e3, 9e3), "All are clearly told from noise and from each other."),
+        ((5e3, 20.0, 9e3), "Cluster 1 is mostly noise; the others are clear."),
+        ((5.0, -20.0, 9.0), "All of it is mostly noise: do not use it."),
+        ((32.0, 35.0, 9e3), CLOSE),
+    ],
+)
+def test_two_sentences_say_what_came_out_and_how_sure_it_is(
+    counts: tuple[float, ...], sure: str
+) -> None:
+    result = with_counts(*counts)
+    quiet = replace(result.report, warnings=())
+    first, second = headline(quiet, result)
+    a, b, c = (f"{max(0.0, count):,.0f}" for count in counts)
+    assert first == f"3 clusters came out, of about {a}, {b} and {c} records."
+    assert second == sure
+    _, warned = headline(result.report, result)
+    assert warned == f"{sure} 1 warning says what is against it."
+
+
 def test_a_server_that_may_not_see_says_where_to_look() -> None:
     seen = replace(result_of().report, provenance=Provenance("7", "server", "ab" * 32))
     for trust, unseen in (("oblivious", True), ("central", False)):
         (sentence,) = headline(replace(seen, trust=trust))
         assert ("The server does not see what came out" in sentence) == unseen
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize(
+    ("trust", "first", "last"),
+    [
+        ("oblivious", "The server does not see what came out", "report.html"),
+        ("central", "3 clusters came out, of about ", "noise"),
+    ],
+)
+def test_the_last_lines_of_a_run_say_what_came_out_or_where_it_is(
+    trust: str, first: str, last: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "flwr_dpkmeans.server")
+    parts = uniform_parts()
+    strategy, result, _ = run_in_process(tmp_path, parts, trust=trust, epsilon=5.0)
+    report_result(strategy, result, tmp_path, {})
+    records = [each for each in caplog.records if each.name == "flwr_dpkmeans.server"]
+    lines = [record.getMessage() for record in records]
+    assert lines[-2].startswith(first)
+    assert last in lines[-1]
 
 
 def test_where_nobody_can_fall_silent_there_is_one_epsilon() -> None:

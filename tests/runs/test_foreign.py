@@ -59,6 +59,12 @@ from flwr_dpkmeans.sums.trust import (
 )
 from flwr_dpkmeans.sums.wire import dump_plan, load_plan
 
+
+@dataclass(frozen=True)
+class _FixedOptions(Options):
+    max_iter: int = whole(3, 1, 3, "rounds")
+
+
 Array = NDArray[np.float64]
 BALLOT = "one row casts one ballot"
 PULL = "one row pulls its cluster by at most 1 along each axis"
@@ -708,6 +714,29 @@ def test_a_name_is_registered_once() -> None:
                 type("Again", (Votes,), {"name": "votes"})
             )
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Fixed(KMeansTask):
+    """A task whose number of rounds is never left to the run."""
+
+    name = "fixed"
+    options: _FixedOptions = _FixedOptions()
+
+    def build(self, public: PublicFacts) -> Algorithm:
+        raise NotImplementedError
+
+
+def test_a_number_of_rounds_that_is_never_none_disturbs_no_other_method() -> None:
+    bounds = ((-1,), (1,))
+    common: dict[str, Any] = {"n_clusters": 2, "bounds": bounds, "n_examples": 100}
+    register(_Fixed)
+    try:
+        assert read_config(**common, max_iter=None).max_iter is None
+        fixed = read_config(**common, max_iter=None, algorithm="fixed")
+        assert fixed.max_iter == 3
+    finally:
+        TASKS.pop("fixed")
 
 
 def test_a_trust_model_that_does_not_say_who_reads_is_refused_at_once() -> None:

@@ -111,6 +111,28 @@ def test_a_death_rate_with_gaps_is_that_of_the_cells_that_are_there(
     assert dead.estimate == pytest.approx(DEATHS, abs=0.01)
 
 
+def test_a_mean_weight_with_gaps_is_that_of_the_cells_that_are_there() -> None:
+    """It was 77.0 with an error of .05, as gaps counted as the middle of the bounds."""
+    km = fitted()
+    weight = figures(km, str(old_cluster(km))).loc[("weight", "mean", "")]
+    assert is_within(weight, present(km)["weight"].mean())
+    assert weight.deviation < 0.5
+    assert weight.estimate == pytest.approx(KILOS, abs=1.0)
+
+
+def test_spread_and_shares_are_those_of_the_cells_that_are_there() -> None:
+    """A spread's own error is bounded from above."""
+    km = fitted()
+    lines, rows = figures(km, str(old_cluster(km))), present(km)
+    spread = lines.loc[("weight", "spread", "")].estimate
+    assert abs(spread - rows["weight"].std()) < 2.0
+    shares = rows["ward"].value_counts(normalize=True)
+    for ward in "ABC":
+        assert is_within(lines.loc[("ward", "share", ward)], shares[ward])
+    total = lines.loc["ward"].loc["share"].estimate.sum()
+    assert total == pytest.approx(1.0, abs=0.02)
+
+
 def test_the_share_missing_is_released_with_its_error() -> None:
     km = fitted()
     rows, all_rows = present(km), people()[1]
@@ -238,6 +260,13 @@ def test_above_a_twentieth_missing_the_report_says_what_gaps_do() -> None:
     assert caution in fitted(schema).model_.privacy.warnings
     assert cautions(fitted(schema, part_missing=0.03)) == []
     assert cautions(fitted(schema, part_missing=0.07))
+
+
+def test_gaps_of_columns_that_are_not_clustered_are_no_caution() -> None:
+    columns = {"age": COLUMNS["age"], "dead": COLUMNS["dead"]}
+    km = fitted(Schema(columns=columns, profile=["dead"]))
+    assert cautions(km) == []
+    np.testing.assert_array_equal(km.cell_means_, km.cluster_centers_)
 
 
 @pytest.mark.parametrize("trust", ["oblivious", "distributed", "central"])

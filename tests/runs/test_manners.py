@@ -31,11 +31,14 @@ from flwr_dpkmeans import (
     FederatedNaiveBayes,
     federate,
 )
+from flwr_dpkmeans.data.columns.column import Column
+from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import (
     ConfigurationError,
     DataError,
     warn_once,
 )
+from flwr_dpkmeans.estimators.party_tables import Tables
 from flwr_dpkmeans.estimators.progress_bar import progress_bar
 from flwr_dpkmeans.sums.statement import Step
 
@@ -150,6 +153,20 @@ def test_labels_follow_their_tables() -> None:
     )
 
 
+def test_labels_of_rows_that_a_schema_leaves_out_go_with_them() -> None:
+    age = Column(name="age", kind="number", bounds=(0, 1), missing="drop")
+    schema = Schema(columns=(age,))
+    table = pd.DataFrame({"age": [0.1, np.nan, 0.3, 0.4, np.nan, 0.6]})
+    grouped = Tables.of(table, groups=["a", "b", "b", "a", "a", "b"], schema=schema)
+    alone = Tables.alone(table, schema)
+    for tables_read, expected in (
+        (grouped, [[0, 3], [2, 5]]),
+        (alone, [[0, 2, 3, 5], []]),
+    ):
+        labels = tables_read.labels([0, 1, 2, 3, 4, 5], 6)
+        assert [part.tolist() for part in labels] == expected
+
+
 @pytest.mark.parametrize(
     ("groups", "sentence"),
     [
@@ -166,6 +183,13 @@ def test_labels_follow_their_tables() -> None:
 def test_groups_that_name_no_parties_are_refused(groups: Any, sentence: str) -> None:
     with pytest.raises(DataError, match=f"^{sentence}"):
         model().fit(stacked()[0], groups=groups)
+
+
+def test_one_table_without_groups_says_what_there_is() -> None:
+    with pytest.raises(
+        DataError, match="name each row's party by groups, or use DPKMeans if"
+    ):
+        model().fit(stacked()[0])
 
 
 def test_what_follows_a_fit_has_the_form_of_the_tables() -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone, is_classifier
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.model_selection import (
     GridSearchCV,
     cross_val_predict,
@@ -70,6 +71,14 @@ def test_classes_may_be_names_from_fit_to_score() -> None:
         )
         assert model.predict_proba(rows).shape == (900, 3)
         np.testing.assert_allclose(model.theta_, MEANS, rtol=0.03)
+
+
+def test_numbers_of_classes_may_be_any() -> None:
+    rows, species, _ = penguins()
+    years = np.where(species == "gentoo", 2009, 2007)
+    assert one_table().fit(rows, years).classes_.tolist() == [2007, 2009]
+    flags = one_table(classes=[False, True]).fit(rows, species == "gentoo")
+    assert flags.predict(rows).dtype == bool
 
 
 def test_parties_have_one_list_of_classes_even_where_one_has_none_of_them() -> None:
@@ -181,6 +190,15 @@ def test_cross_validation_a_search_and_a_pipeline_take_it(make: Any) -> None:
     assert cross_val_predict(
         make(), rows, species, params=with_groups, method="predict_proba"
     ).shape == (900, 3)
+
+
+@pytest.mark.parametrize("make", [one_table, of_parties])
+def test_its_chances_can_be_calibrated(make: Any) -> None:
+    rows, species, islands = penguins()
+    with_groups = {"groups": islands} if make is of_parties else {}
+    calibrated = CalibratedClassifierCV(make(), cv=3).fit(rows, species, **with_groups)
+    assert calibrated.score(rows, species) > 0.9
+    np.testing.assert_allclose(calibrated.predict_proba(rows).sum(axis=1), 1.0)
 
 
 def test_a_series_is_put_into_the_order_of_a_frames_rows() -> None:

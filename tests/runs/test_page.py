@@ -38,8 +38,12 @@ from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine
 from flwr_dpkmeans.results import page as page_module
 from flwr_dpkmeans.results import picture
 from flwr_dpkmeans.results.cautions.centre_noise import centre_noise
-from flwr_dpkmeans.results.cautions.sureness import column_cautions
+from flwr_dpkmeans.results.cautions.close_clusters import closeness_cautions
+from flwr_dpkmeans.results.cautions.drowned_columns import drowned_cautions
+from flwr_dpkmeans.results.cautions.shades import column_shades
+from flwr_dpkmeans.results.cautions.sureness import column_cautions, unsure_columns
 from flwr_dpkmeans.results.model import Model
+from flwr_dpkmeans.results.number_texts import number_text, number_texts
 from flwr_dpkmeans.results.page import page, registry_record, summary
 from flwr_dpkmeans.results.profile import profile
 from flwr_dpkmeans.results.rendering import CONSOLE, HTML, MARKDOWN
@@ -162,6 +166,61 @@ def test_the_table_by_hand() -> None:
     assert told.splitlines()[-3:] == [result_of().report.line, "", "WARNING: <b>W</b>"]
 
 
+def test_a_thousand_is_written_out() -> None:
+    assert [
+        number_text(sign * value)
+        for sign in (1.0, -1.0)
+        for value in (999.4, 999.5, 1000.2)
+    ] == [*("999", "1,000", "1,000", "-999", "-1,000", "-1,000")]
+
+
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        ([1999.8, 2000.2], ["1,999.8", "2,000.2"]),
+        ([1990.0, 2000.2], ["1,990", "2,000"]),
+        ([0.12341, 0.12342, -5.0], ["0.12341", "0.12342", "-5"]),
+        ([0.1234561, 0.1234562, 0.1251], ["0.123", "0.123", "0.125"]),
+        ([123456.4, 123456.3], ["123,456", "123,456"]),
+        ([7.0, 7.0], ["7", "7"]),
+        ([], []),
+    ],
+)
+def test_different_centres_have_different_texts(
+    values: list[float], texts: list[str]
+) -> None:
+    """With six digits at most, and no more than tell something."""
+    assert number_texts(values) == texts
+
+
+@pytest.mark.drawn
+def test_tables_and_picture_tell_close_centres_apart() -> None:
+    scaled, counts = np.array([[-0.02, 0.0, 0.5], [0.02, 0.0, -0.5]]), np.full(2, 1e4)
+    schema = Schema(
+        columns=[
+            {"name": name, "kind": "number", "bounds": [1990, 2010]} for name in "abc"
+        ]
+    )
+    for stated in (None, schema):
+        model = Model(
+            scaled,
+            counts,
+            Bounds((1990.0,), (2010.0,)),
+            report_of(2, 3),
+            (),
+            stated,
+        )
+        written = page(
+            MARKDOWN, model.privacy, RunResult(model, model.privacy)
+        ).decode()
+        for text in (str(model), written):
+            assert re.search(r"\| +1,999\.8 \| +2,000\.2 \|", text)
+        figure = picture.summary_figure(RunResult(model, model.privacy))
+        assert {"1,999.8", "2,000.2"} <= {
+            text.get_text() for text in figure.findobj(Text)
+        }
+
+
 def test_a_console_shows_what_differs_most_and_says_what_it_leaves_out() -> None:
     scaled = np.zeros((12, 30))
     scaled[0, 5:20] = np.linspace(0.5, 1.0, 15)
@@ -172,6 +231,54 @@ def test_a_console_shows_what_differs_most_and_says_what_it_leaves_out() -> None
     assert shown == [f"feature {column}" for column in range(10, 20)]
     assert "cluster 9" in text
     assert "cluster 10" not in text
+
+
+def test_shades_compare_a_columns_centres_with_each_other() -> None:
+    """The means are (1/6, -1/6, 1/12), the largest clear differences 2/3 and 1/6."""
+    model = result_of().model
+    steps = np.rint(3.0 * column_shades(model)).astype(int)
+    assert steps.tolist() == [[2, 1, -3], [0, 0, 0], [-1, 0, 3]]
+    alike = replace(model, scaled=np.zeros((3, 3)))
+    assert not column_shades(alike).any()
+
+
+def shades_on(content: str, column: str) -> list[int]:
+    """Of a column's cells, in all tables of centres on a page."""
+    rows = re.findall(f'row">{column}</th>(.*)</tr>', content)
+    steps = re.findall(r'shade(-?\d)"', "".join(rows))
+    return list(map(int, steps))
+
+
+def test_the_pages_shades_are_those_of_the_picture() -> None:
+    """Also where bounds are a hundred times too wide for a column."""
+    result = result_of(feature_names=("a", "b", "c"))
+    scaled = result.model.scaled * [1.0, 1.0, 0.01]
+    model = replace(result.model, scaled=scaled, counts=np.full(3, 1e6))
+    content = page(HTML, result.report, replace(result, model=model)).decode()
+    drawn = np.rint(3.0 * column_shades(model)).astype(int)
+    assert [shades_on(content, column) for column in "abc"] == drawn.tolist()
+    assert drawn[2].max() == 3
+    assert "orange is above the mean of a column&#39;s centres" in content
+
+
+def test_one_unknown_mean_hides_no_column_that_tells_nothing_apart() -> None:
+    """The first cluster has no cell of the first column."""
+    number = {"kind": "number", "bounds": (0, 1)}
+    schema = Schema(columns={"a": number | {"missing": "centre"}, "b": number})
+    shares = (("all", 0.4), ("0", 1.0), ("1", 0.1), ("2", 0.1))
+    figures = tuple(
+        Figure(cluster, "a", "missing", "", share, 0.01, noise=False)
+        for cluster, share in shares
+    )
+    report = report_with(line_of("relative_sums", 5.0), line_of("counts", 10.0))
+    scaled = np.array([[0.0, 0.1], [-0.5, 0.11], [0.5, 0.12]])
+    counts, deviations = np.full(3, 1e4), np.full((3, 2), 0.05)
+    model = Model(
+        scaled, counts, schema.bounds, report, (), schema, figures, deviations
+    )
+    assert unsure_columns(model) == [1]
+    (caution,) = column_cautions(model)
+    assert caution.startswith("In column 'b' the centres differ by no more")
 
 
 def test_columns_that_noise_drowns_and_others_that_it_blurs_are_both_named() -> None:
@@ -187,6 +294,41 @@ def test_columns_that_noise_drowns_and_others_that_it_blurs_are_both_named() -> 
     first, second = column_cautions(replace(model, deviations=deviations))
     assert first == drowned
     assert second.startswith("In column 'b' the centres differ by no more")
+
+
+def test_more_clusters_than_noise_tells_apart_are_named() -> None:
+    result = result_of(feature_names=("a", "b", "c"))
+    scaled = np.array([[0.5, 0.5, 0.0], [0.5, 0.505, 0.0], [-0.5, -0.5, 0.0]])
+    model = replace(result.model, scaled=scaled, counts=np.full(3, 1e3))
+    (caution,) = closeness_cautions(model)
+    assert caution.startswith("2 of 3 clusters are too close to another one")
+    assert "(number 0, 1)" in caution
+    assert "choose fewer clusters" in caution
+    assert closeness_cautions(replace(model, counts=np.full(3, 1e7))) == ()
+
+
+def test_what_is_not_known_of_errors_is_said() -> None:
+    result = result_of()
+    text = page(MARKDOWN, result.report, result).decode()
+    assert "how far a centre may be off is not known" in text
+    model = replace(result.model, deviations=np.full((3, 3), 0.01))
+    text = page(MARKDOWN, result.report, replace(result, model=model)).decode()
+    assert "how far a centre may be off" not in text
+    assert "15,000 ± 196" in text
+
+
+def test_a_printed_page_has_room_for_ten_clusters_beside_each_other() -> None:
+    """Twelve from -1 to 1, whose mean is 0."""
+    scaled, report = np.linspace([-1.0], [1.0], 12), report_of(12, 1)
+    model = Model(scaled, np.full(12, 1e4), Bounds((-1.0,), (1.0,)), report)
+    result = RunResult(model, report)
+    text = page(MARKDOWN, report, result).decode()
+    headings = [line for line in text.splitlines() if line.startswith("| column  ")]
+    assert [line.count("cluster") for line in headings] == [10, 2]
+    assert re.search(r"\| feature 0 +\| +0\.818 \| +1 \|", text)
+    content = page(HTML, report, result).decode()
+    steps = [-3, -2, -2, -1, -1, 0, 0, 1, 1, 2, 2, 3]
+    assert shades_on(content, "feature 0") == steps
 
 
 def test_released_figures_by_hand() -> None:
@@ -300,6 +442,95 @@ def test_noise_of_a_centre_by_hand() -> None:
     assert centre_noise(replace(model, counts=np.full(3, -5.0))) == pytest.approx(
         2.0 * math.sqrt(3.0)
     )
+
+
+@pytest.mark.parametrize(
+    ("steps", "warns"), [(1, True), (63, True), (64, False), (0, False)]
+)
+def test_centroids_within_64_steps_of_the_grid_are_told_coarsely(
+    steps: int, warns: bool
+) -> None:
+    model = result_of().model
+    scaled = np.full(model.scaled.shape, 0.25)
+    scaled[1, 2] += steps / 65536.0
+    result = drowned_cautions(replace(model, scaled=scaled))
+    assert [
+        f"lie within {steps} of the 131,072 steps" in sentence for sentence in result
+    ] == [True] * warns
+    assert (
+        drowned_cautions(replace(model, scaled=scaled[:1], counts=model.counts[:1]))
+        == ()
+    )
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize(
+    ("places", "n_found", "warns"),
+    [([(0, 0)], 1, True), ([(-3, -3), (3, 3)], 2, False)],
+)
+def test_a_choice_of_one_cluster_says_what_it_means(
+    places: list[tuple[int, int]], n_found: int, warns: bool
+) -> None:
+    generator = np.random.default_rng(1)
+    rows = np.concatenate(
+        [generator.normal(middle, 0.8, (1500, 2)) for middle in places]
+    )
+    options: dict[str, Any] = {
+        "engine": "direct",
+        "bounds": (-8, 8),
+        "random_state": 0,
+        "noise": "seeded",
+    }
+    km = FederatedKMeans("auto", epsilon=2.0, trust="distributed", **options)
+    with catch_warnings():
+        simplefilter("ignore")
+        km.fit([rows[::2], rows[1::2]])
+        fixed = FederatedKMeans(1, epsilon=2.0, **options).fit([rows[::2], rows[1::2]])
+    assert len(km.cluster_centers_) == n_found
+    assert (
+        any(each.startswith("One cluster was chosen") for each in km.privacy_.warnings)
+        == warns
+    )
+    assert not any(
+        each.startswith("One cluster was chosen") for each in fixed.privacy_.warnings
+    )
+
+
+def test_columns_in_which_noise_is_a_quarter_of_the_range_are_named() -> None:
+    """It is 50 over the count; a cluster of 29 rows is mostly noise and left out."""
+    report = report_with(line_of("relative_sums", 50.0), line_of("counts", 10.0))
+    model = replace(result_of(feature_names=("a", "b", "c")).model, privacy=report)
+    sentence = "Noise moves a centre in columns 'a', 'b', 'c'"
+    for least, texts in ((101.0, []), (99.0, [sentence]), (29.0, [])):
+        counts = np.array([500.0, least, 1200.0])
+        cautions = drowned_cautions(replace(model, counts=counts))
+        assert [caution[: len(sentence)] for caution in cautions] == texts
+    unknown = report_with(line_of("residual_sums", 50.0))
+    assert drowned_cautions(replace(model, privacy=unknown)) == ()
+
+
+def test_a_drowned_column_is_named_in_every_file(tmp_path: Path) -> None:
+    """In units of their own, a flag beside thousands of euro is noise."""
+    generator = np.random.default_rng(0)
+    euros = generator.uniform(0, 20000, (2, 500))
+    flags = generator.integers(0, 2, (2, 500))
+    parts = [pd.DataFrame({"euro": euros[i], "flag": flags[i]}) for i in range(2)]
+    columns = {
+        "euro": {"kind": "number", "bounds": (0, 20000)},
+        "flag": {"kind": "flag"},
+    }
+    schema = Schema(columns=columns, scale="none")
+    km = FederatedKMeans(2, epsilon=2.0, bounds=schema, engine="direct")
+    with pytest.warns(PrivacyWarning, match="Noise moves .* column 'flag' by") as seen:
+        km.fit(parts)
+    (sentence,) = (str(warning.message) for warning in seen)
+    km.write(tmp_path / "run")
+    for name in ("model.json", "privacy_report.json", "report.html", "report.md"):
+        text = (tmp_path / "run" / name).read_text()
+        assert "Noise moves a centre in column" in text, name
+    again = FederatedKMeans.load(tmp_path / "run" / "model.json")
+    assert sentence in str(km.model_)
+    assert sentence in km.privacy_.warnings == again.privacy_.warnings
 
 
 def test_centres_are_told_apart_three_times_their_noise_from_each_other() -> None:

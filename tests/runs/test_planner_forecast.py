@@ -30,6 +30,7 @@ from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ColumnError, ConfigurationError, LocalMisuseError
 from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.planner import (
     Forecast,
     PlanningRequest,
@@ -41,12 +42,15 @@ from flwr_dpkmeans.planner.excess import (
     Excess,
     epsilon_for_target,
     n_clusters_for_target,
+    n_clusters_grid,
 )
 from flwr_dpkmeans.planner.forecast import AlgorithmForecast, notes_on
 from flwr_dpkmeans.planner.simulate import Simulator, run_plan
 from flwr_dpkmeans.planner.synthetic_data import (
     draw_mixture,
+    optimal_cost,
     scaled_spread,
+    simulated_size,
 )
 from flwr_dpkmeans.planner.traffic import Deployment
 from flwr_dpkmeans.privacy.noise.seeded_noise import SeededNoise
@@ -112,6 +116,17 @@ def test_a_simulated_run_is_that_of_the_direct_engine(
     np.testing.assert_array_equal(state.centroids, model.cluster_centers_)
 
 
+def test_repeated_rows_are_rows() -> None:
+    request = request_of()
+    plan = request.draft("fastlloyd", noise="seeded", seed=7)
+    points = draw_mixture(request, 3, 0).points[:200]
+    single = run_plan(plan, (points,))
+    repeated = run_plan(plan, (points,), 3)
+    tiled = run_plan(plan, (np.tile(points, (3, 1)),))
+    np.testing.assert_array_equal(repeated.centroids, tiled.centroids)
+    assert not np.array_equal(repeated.centroids, single.centroids)
+
+
 @pytest.mark.parametrize("algorithm", ["fastlloyd", "glloyd"])
 def test_centroids_move_as_much_as_their_noise_says(algorithm: str) -> None:
     request = request_of(6_000)
@@ -169,6 +184,14 @@ def test_shares_of_all_clients_are_drawn_as_one(trust: str, share: float) -> Non
     )
 
 
+def test_the_optimum_is_not_worse_than_the_mixture_itself() -> None:
+    """Of clusters well apart it is about d times the squared spread."""
+    data = draw_mixture(request_of(), 3, 1)
+    assert data.points.shape == (600, 2)
+    assert np.abs(data.points).max() <= 1.0
+    assert optimal_cost(data) <= 2 * 0.15**2 * 1.1
+
+
 def test_excess_falls_with_epsilon_and_rows() -> None:
     small, large = (
         Simulator(request_of(seeds=5)),
@@ -182,6 +205,22 @@ def test_excess_falls_with_epsilon_and_rows() -> None:
     assert excess[0].mean > 2.0 * excess[1].mean
     assert excess[0].mean > 2.0 * more_rows.mean
     assert excess[0].low <= excess[0].mean <= excess[0].high
+
+
+def test_every_seed_has_its_own_data_start_and_noise() -> None:
+    request = request_of(random_state=5)
+    ratios = []
+    for seed in (5, 6):
+        data = draw_mixture(request, 3, seed)
+        plan = request.draft("glloyd", noise="seeded", seed=seed)
+        state = run_plan(plan, data.parts)
+        cost = cost_per_point(data.points, state.centroids)
+        ratios.append(cost / optimal_cost(data) - 1.0)
+    excess = Simulator(request).excess("glloyd", 1.0, 3)
+    assert excess is not None
+    assert (excess.low, excess.high) == pytest.approx((min(ratios), max(ratios)))
+    assert excess.mean == pytest.approx(sum(ratios) / 2.0)
+    assert excess.standard_error == pytest.approx(abs(ratios[0] - ratios[1]) / 2.0)
 
 
 def test_without_a_plan_there_is_no_excess() -> None:
@@ -206,6 +245,15 @@ def test_a_target_that_nothing_meets_has_no_epsilon() -> None:
     assert epsilon_for_target(((1.0, falling(1.0)),), falling, 0.009) is None
     assert epsilon_for_target((), falling, 0.1) is None
     assert epsilon_for_target(((1.0, falling(1.0)),), lambda _: None, 0.5) is None
+
+
+def test_the_best_candidate_is_first_and_recommended(forecast: Forecast) -> None:
+    means = [
+        entry.excess.mean for entry in forecast.algorithms if entry.excess is not None
+    ]
+    assert len(means) == 2
+    assert means == sorted(means)
+    assert forecast.recommended == forecast.algorithms[0].algorithm
 
 
 def test_the_schema_is_strict_json(forecast: Forecast) -> None:
@@ -260,6 +308,17 @@ def test_the_schema_is_strict_json(forecast: Forecast) -> None:
         assert one["epsilon"] <= 1.0 < one["epsilon_worst_case"]
 
 
+def test_an_infinite_cost_is_nothing_in_json(forecast: Forecast) -> None:
+    endless = replace(forecast.algorithms[0], epsilon_worst_case=math.inf)
+    plain = replace(forecast, algorithms=(endless,)).to_dict()
+    again = json.loads(json.dumps(plain, allow_nan=False))
+    assert again["algorithms"][0]["epsilon_worst_case"] is None
+
+
+def test_the_same_seeds_give_the_same_answer(forecast: Forecast) -> None:
+    assert make_forecast(request_of()).to_dict() == forecast.to_dict()
+
+
 def test_the_estimator_plans_with_its_options(forecast: Forecast) -> None:
     model = FederatedKMeans(3, bounds=(-1.0, 1.0))
     assert (
@@ -290,6 +349,15 @@ def test_what_has_no_plan_is_left_out_or_refused() -> None:
         make_forecast(
             PlanningRequest(600, 2, 3, options, seeds=2, algorithms=("sulloyd",))
         )
+
+
+def test_clients_are_planned_for() -> None:
+    options = {"n_clusters": 2, "bounds": (-1, 1), "unit": "client", "epsilon": 4.0}
+    request = PlanningRequest(600, 2, 30, options | {"max_iter": 1}, seeds=2)
+    first, second = make_forecast(request).algorithms
+    assert (first.algorithm, second.algorithm) == ("proxy_lloyd", "sphere_packing")
+    assert second.excess is not None
+    assert second.smallest_cluster is not None
 
 
 def test_the_command_prints_json_and_writes_both_files(
@@ -474,6 +542,44 @@ def test_clients_are_named_where_they_are_the_unit() -> None:
         assert part in text
 
 
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, []),
+        ({"n": 20_000}, []),
+        ({"n": 20_001}, ["10000 rows were simulated and each"]),
+        ({"clients": 500, "unit": "client", "n": 5_000}, []),
+        (
+            {"clients": 501, "unit": "client", "n": 5_010},
+            ["250 clients were simulated and each"],
+        ),
+        ({"counted": True}, ["The number of rows is counted"]),
+        ({"bounds": None}, ["No bounds were given: noise is"]),
+        (
+            {"bounds": "private", "counted": True},
+            ["The number of rows is counted", "Bounds are found privately, at a"],
+        ),
+    ],
+)
+def test_notes_say_what_was_simulated_and_what_is_unknown(
+    changes: dict[str, Any], expected: list[str]
+) -> None:
+    options = {"n_clusters": 3, "bounds": (-1, 1)} | changes
+    size = options.pop("n", 600), 2, options.pop("clients", 3)
+    counted = options.pop("counted", False)
+    if options["bounds"] is None:
+        del options["bounds"]
+    algorithm = "proxy_lloyd" if "unit" in options else "glloyd"
+    request = PlanningRequest(
+        *size, options, seeds=2, algorithms=(algorithm,), private_count=counted
+    )
+    notes = notes_on(request, [one_of(algorithm)])
+    assert "over 2 synthetic data sets: 3 Gaussian clusters" in notes[0]
+    cautions = plan_cautions(request.draft(algorithm))
+    others = [note.split() for note in notes[2:] if note not in cautions]
+    assert [" ".join(words[:6]) for words in others] == expected
+
+
 def test_notes_say_where_candidates_are_alike() -> None:
     cautions = plan_cautions(request_of().draft("glloyd"))
     best = one_of("glloyd", excess=Excess(0.5, 0.25, 0.0, 1.0), excess_of_noise=0.05)
@@ -489,6 +595,33 @@ def test_notes_say_where_candidates_are_alike() -> None:
     assert notes_on(request_of(), [unknown, *others])[2:] == cautions
 
 
+@pytest.mark.parametrize(
+    ("n", "d", "clients", "k", "unit", "expected"),
+    [
+        (20_000, 100, 5, 3, "record", (1, 20_000, 1)),
+        (20_001, 100, 5, 3, "record", (1, 10_000, 2)),
+        # At most 2,000,000 cells, and at least 20 rows for each cluster.
+        (20_000, 101, 5, 3, "record", (1, 10_000, 2)),
+        (30_000, 101, 5, 1_000, "record", (1, 15_000, 2)),
+        (20_500, 101, 5, 1_000, "record", (1, 10_250, 2)),
+        (19_900, 101, 5, 1_000, "record", (1, 19_900, 1)),
+        (2_000, 2, 500, 3, "client", (500, 4, 1)),
+        (2_000, 2, 501, 3, "client", (250, 3, 2)),
+        (50_000, 2, 500, 3, "client", (500, 40, 1)),
+        (400_000, 2, 1_500, 3, "client", (500, 40, 3)),
+        # And 20 rows for each client, if it has them.
+        (400_000, 2_000, 1_500, 3, "client", (500, 20, 3)),
+    ],
+)
+def test_how_many_rows_are_drawn_and_how_often_each_counts(
+    n: int, d: int, clients: int, k: int, unit: str, expected: tuple[int, int, int]
+) -> None:
+    options = {"n_clusters": k, "bounds": (-1.0, 1.0), "unit": unit}
+    request = PlanningRequest(n, d, clients, options, algorithms=("proxy_lloyd",))
+    size = simulated_size(request)
+    assert (size.n_parts, size.rows_per_part, size.repeats) == expected
+
+
 def test_the_mixture_is_drawn_as_described() -> None:
     request = request_of(40, seeds=3)
     data = draw_mixture(request, 4, 9)
@@ -500,6 +633,28 @@ def test_the_mixture_is_drawn_as_described() -> None:
     np.testing.assert_array_equal(data.points, round_to_grid(np.clip(rows, -1.0, 1.0)))
     wide = replace(request, spread=1.0)
     assert np.abs(draw_mixture(wide, 4, 9).points).max() == 1.0
+
+
+def test_no_cost_at_all_is_the_smallest_one_that_is_divided_by() -> None:
+    data = draw_mixture(request_of(3), 3, 0)
+    exact = replace(data, points=data.centres)
+    assert optimal_cost(exact) == 2.0**-32
+
+
+@pytest.mark.parametrize(
+    ("n", "k", "expected"),
+    [
+        (600, 3, (2, 3, 6, 12)),
+        (600, 16, (4, 8, 16, 32, 64)),
+        (128, 16, (4, 8, 16, 32, 64)),
+        (127, 16, (4, 8, 16, 32)),
+        (16, 16, (4, 8, 16)),
+        (20, 8, (2, 4, 8)),
+        (600, 1, (1, 2, 4)),
+    ],
+)
+def test_the_grid_of_k(n: int, k: int, expected: tuple[int, ...]) -> None:
+    assert n_clusters_grid(request_of(n, n_clusters=k)) == expected
 
 
 def test_the_search_for_epsilon_goes_from_a_64th_of_the_curve_to_100() -> None:

@@ -463,6 +463,14 @@ def test_the_noise_of_all_shares_is_reckoned_with() -> None:
         assert found.unclear == unclear
 
 
+def test_found_numbers_have_a_digest() -> None:
+    ranges = ((0.0,), (1.0,))
+    first = Discoveries(3, ranges)
+    assert first.digest() == Discoveries(3, ranges, (0,)).digest()
+    others = [Discoveries(4, ranges), Discoveries(3), Discoveries()]
+    assert len({each.digest() for each in (first, *others)}) == 4
+
+
 # -- the report ------------------------------------------------------------------------
 
 
@@ -490,3 +498,14 @@ def test_each_release_has_a_line_of_its_own() -> None:
     assert "domain (-100 to 100) that is public knowledge" in sentences
     assert "were not taken from the data" not in sentences
     assert "magnitudes" in report.details()
+
+
+def test_client_level_lines_say_what_is_clipped(counting: str) -> None:
+    final = plan_of(
+        algorithm=counting, unit="client", counted=900, box=BOX, trust="distributed"
+    )
+    report = build_report(final, [(-1, 0), (0, 0)])
+    assert "clipped to the declared examples_per_client" in report.releases[0].theorem
+    for line in report.releases[1:]:
+        assert "scaled down to the norm of a single row's" in line.theorem
+        assert line.sensitivity == pytest.approx(math.sqrt(2.0))

@@ -98,6 +98,14 @@ def test_one_slip_makes_no_text_of_numbers_and_different_texts_are_counted() -> 
     assert found.loc[("0", "dose"), "commonest"].startswith("3,5 (14.3%); ")
 
 
+def test_one_row_is_all_of_them() -> None:
+    table = pd.DataFrame({"a": [7.0]})
+    for label, share in ((0, 1.0), (-1, 0.0)):
+        described = profile(table, np.array([label]), 1)
+        assert described["share"].tolist() == [share, share]
+        assert described.index.tolist() == [0, 1]
+
+
 class Watched(InProcessGrid):
     """A grid that keeps the bytes of all that is sent."""
 
@@ -323,6 +331,18 @@ def test_columns_of_an_array_have_numbers_unless_they_are_named(tmp_path: Path) 
     }
 
 
+def test_a_client_tells_the_mod_which_of_its_columns_the_schema_uses(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "schema.toml"
+    path.write_text(SCHEMA + 'sex = { kind = "category", values = ["f", "m"] }\n')
+    rows, task = np.zeros((2, 4)), {"task": "describe"}
+    *_, facts = KMeansClient(rows, schema=Schema.load(path)).fit([], task)
+    assert json.loads(facts["used"]) == ["bmi", "age", "sex=f", "sex=m"]
+    *_, facts = KMeansClient(rows).fit([], task)
+    assert facts == {"n_features": 4}
+
+
 def test_rows_that_an_own_app_has_encoded_are_profiled_as_they_are(
     tmp_path: Path,
 ) -> None:
@@ -475,3 +495,26 @@ def _wait_for(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_codes_and_identifiers_are_listed_and_not_averaged() -> None:
+    """Wards '01' to '07' had a mean of 4, and patients' numbers one of thousands."""
+    rows = np.arange(210)
+    codes = {
+        "ward": [f"0{1 + row % 7}" for row in rows],
+        "patient_id": 5000 + rows // 2,
+        "index": rows,
+        "number": 7000 + np.random.default_rng(0).permutation(210),
+    }
+    numbers = {"age": 20 + rows % 60, "grade": rows % 3, "flag": rows % 2 == 0}
+    frame = pd.DataFrame(codes | numbers)
+    described = profile(frame, rows % 2, 2).set_index(["cluster", "column"])
+    for name in frame:
+        means = described.loc[[("all", name), ("0", name)], "mean"]
+        assert means.isna().all() == (name in codes), name
+        assert means.notna().all() == (name in numbers), name
+    for_all = described.loc["all"]
+    assert for_all.loc[list(codes), "count"].tolist() == [210] * 4
+    commonest = for_all["commonest"]
+    assert commonest["ward"].startswith("01 (14.3%); 02 (14.3%)")
+    assert commonest["index"] == "210 values, each once"

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from flwr.app import ConfigRecord, RecordDict
 from flwr.supercore.privacy_accounting import PrivacySpent
 from support.protocol_federation import (
     Federation,
@@ -21,7 +24,7 @@ from support.protocol_federation import (
 
 from flwr_dpkmeans.deploy.run_folders import read_progress, runs_below
 from flwr_dpkmeans.errors import CohortError
-from flwr_dpkmeans.flower.progress import recorded_progress
+from flwr_dpkmeans.flower.progress import Progress, recorded_progress
 from flwr_dpkmeans.flower.run_progress import (
     LOG_FILE,
     PROGRESS_FILE,
@@ -31,6 +34,19 @@ from flwr_dpkmeans.flower.run_progress import (
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.durable_files import lock
 from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.secagg.messages import Stage
+
+
+def message_from(node: int, text: str) -> Any:
+    content = RecordDict({"a": ConfigRecord({"b": text})})
+    metadata = SimpleNamespace(src_node_id=node)
+    return SimpleNamespace(content=content, metadata=metadata, has_content=lambda: True)
+
+
+def server_at(
+    attempts: tuple[tuple[int, int], ...], due: Stage | None = Stage.SUM, **facts: Any
+) -> Any:
+    return SimpleNamespace(attempts=attempts, due=due, nodes=(2, 4), **facts)
 
 
 def watched(folder: Path, federation: Federation, **values: Any) -> list[RunProgress]:
@@ -188,6 +204,14 @@ def test_who_does_not_answer_is_late_when_the_run_ends(tmp_path: Path) -> None:
     assert (known.stage, known.answered, known.late) == ("keys", ("2",), ("3",))
 
 
+def test_an_infinite_cost_is_told_as_none(tmp_path: Path) -> None:
+    *_, last = watched(
+        tmp_path, make_federation(grid_parts((20, 20))), algorithm="lloyd"
+    )
+    assert (last.epsilon, last.epsilon_worst) == (None, None)
+    assert any("NOT PRIVATE" in notice.sentence for notice in last.notices)
+
+
 def test_a_killed_program_leaves_a_run_that_says_so(tmp_path: Path) -> None:
     there, said = os.pipe()
     if (
@@ -315,6 +339,74 @@ def test_what_a_run_costs_is_told_in_flowers_own_type() -> None:
     ]
     each = [float(result.train_metrics_clientapp[index]["epsilon"]) for index in (1, 2)]  # type: ignore[arg-type]
     assert 0.0 < each[0] < each[1] == pytest.approx(spent.epsilon)
+
+
+def test_a_run_without_noise_costs_infinitely_much_in_flowers_type_too() -> None:
+    strategy = PrivateKMeans.from_config(
+        small_config(algorithm="lloyd", max_iter=1), on_step=lambda _: None
+    )
+    federation = make_federation(grid_parts((20, 20)))
+    with federation.grid.running():
+        strategy.start(federation.grid)
+    spent = strategy.privacy_spent()
+    assert spent is not None
+    assert math.isinf(spent.epsilon)
+
+
+def test_one_round_trip_line_by_line(tmp_path: Path) -> None:
+    """Who was not asked is not heard."""
+    progress = Progress(7, tmp_path)
+    progress.joined([2, 3, 4])
+    messages = [message_from(1, "abc")] * 2
+    with progress.trip(server_at(((1, 0), (2, 1))), messages) as take:
+        before = progress.known
+        assert (before.stage, before.round, before.attempt) == ("sum", 2, 1)
+        assert (before.answered, before.late) == ((), ("2", "4"))
+        assert before.missing == ("3",)
+        take([message_from(4, "de"), message_from(3, "fgh")])
+        assert (progress.known.answered, progress.known.late) == (("4",), ("2",))
+        assert progress.n_done == 0
+    with progress.trip(server_at((), None), []):
+        first_sum = progress.known
+        assert (first_sum.stage, first_sum.round) == ("", None)
+    first, second = progress.known.trips
+    assert (first.stage, first.round, first.attempt) == ("sum", 2, 1)
+    assert (first.n_asked, first.n_answered) == (2, 2)
+    assert (first.sent, first.received) == (6, 5)
+    assert (second.n_answered, second.sent, second.received) == (0, 0, 0)
+    assert progress.n_done == 2
+
+
+def test_what_is_left_is_told_from_the_beginning_on() -> None:
+    now = [0.0]
+    progress = Progress(clock=lambda: now[0])
+    now[0], progress.n_done = 60.0, 3
+    text = "round trip 3 of 5, 60 s so far, about 40 s to go"
+    assert progress.describe(2) == text
+    assert progress.describe(None) == "3 round trips done, 60 s so far"
+    progress.begin()
+    assert progress.describe(None) == "0 round trips done, 0 s so far"
+
+
+def test_the_last_two_hundred_warnings_are_kept_and_what_stops_a_run_is_none(
+    tmp_path: Path,
+) -> None:
+    progress = Progress(7, tmp_path)
+    details = [{"kind": "RefusalError"}, {"code": 5}, {}]
+    for index in range(203):
+        record = logging.LogRecord(
+            "x", logging.WARNING, "", 0, f"line {index}", (), None
+        )
+        record.__dict__ |= {"event": "refused", "details": details[index % 3]}
+        progress.emit(record)
+        record.__dict__["event"] = "stopped"
+        progress.emit(record)
+    notices = progress.known.notices
+    assert len(notices) == 200
+    assert (notices[0].sentence, notices[-1].sentence) == ("line 3", "line 202")
+    reasons = [notice.reason for notice in notices[:3]]
+    assert reasons == ["RefusalError", "5", ""]
+    assert {notice.event for notice in notices} == {"refused"}
 
 
 def test_a_log_that_is_kept_is_locked_for_readers_too_until_the_end(

@@ -21,6 +21,9 @@ import pytest
 from support.machine import replace_call, replace_rights, replace_room, replace_sync
 from support.results import report_of, result_of
 
+from flwr_dpkmeans.algorithms.measure.evaluated_state import COST_CURVE
+from flwr_dpkmeans.algorithms.proxy.entries import RADIUS
+from flwr_dpkmeans.algorithms.server.box_widths import squared_unit
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.flower.kmeans_client import DESCRIBE, KMeansClient
 from flwr_dpkmeans.privacy.provenance import Provenance
@@ -33,6 +36,7 @@ from flwr_dpkmeans.results.run_metrics import metrics_of
 from flwr_dpkmeans.results.run_result import RunResult
 from flwr_dpkmeans.results.whole_files import write_folder, write_whole
 from flwr_dpkmeans.results.writer import result_files, write_report
+from flwr_dpkmeans.sums.round import State
 
 pytestmark = pytest.mark.drawn
 
@@ -207,6 +211,17 @@ def test_a_picture_that_fails_costs_nobody_the_model(
     assert "4711" not in told.getMessage()
 
 
+@pytest.mark.parametrize(
+    ("width", "squared"),
+    [(2.0, 1.0), (2.0**500, 2.0**998), (1e155, None), (1e300, None)],
+)
+def test_a_squared_unit_that_is_no_number_is_none(
+    width: float, squared: float | None
+) -> None:
+    """It was an error after the last release, and a node had no file."""
+    assert squared_unit(((0.0,) * 2, (width,) * 2)) == squared
+
+
 @pytest.mark.nightly
 def test_picture_names_clusters_features_rounds_and_costs() -> None:
     words = drawn("two features").words
@@ -230,6 +245,15 @@ def test_picture_names_clusters_features_rounds_and_costs() -> None:
         "no noise was added: epsilon is infinite" in word
         for word in drawn("not private").words
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "rounds"), [("two features", [6, 7, 8]), ("fastlloyd", [1, 2, 3])]
+)
+def test_movements_stand_at_the_rounds_that_moved_something(
+    name: str, rounds: list[int]
+) -> None:
+    assert ("largest movement", rounds) in drawn(name).lines
 
 
 def with_private_bounds(report: PrivacyReport) -> PrivacyReport:
@@ -269,6 +293,12 @@ def test_repeated_attempts_are_marked_and_others_are_not() -> None:
         "numbers are rounds; ' marks a repeated attempt",
     } <= drawn("retried").words
     assert not {"1'", "3'"} & drawn("retried").words
+
+
+def test_counts_within_the_noise_carry_a_word_of_caution() -> None:
+    assert {"0: n ~ 1,000,000", "1: n ~ 1, mostly noise"} <= drawn(
+        "large and small"
+    ).words
 
 
 # -- the files -------------------------------------------------------------------------
@@ -334,6 +364,13 @@ def test_metrics_follow_from_the_report() -> None:
     json.dumps(metrics_of(result_named("not private").report), allow_nan=False)
     with pytest.raises(ValueError, match="not JSON compliant"):
         result_files(result_of(2, 2, movements=(math.nan, math.nan)))
+
+
+def test_report_alone_has_no_centroids(tmp_path: Path) -> None:
+    report = result_named("digits").report
+    paths = write_report(tmp_path, report)
+    assert [path.name for path in paths] == ALL_MAY_HAVE
+    assert len(list(tmp_path.iterdir())) == 5
 
 
 # -- whole or absent -------------------------------------------------------------------
@@ -501,6 +538,15 @@ def test_a_release_without_noise_is_no_missing_bar() -> None:
     assert f"{report.releases[-1].round_index}: infinite" in words
 
 
+def test_the_picture_says_which_run_it_belongs_to() -> None:
+    provenance = Provenance.of(77, "client 2", b"p" * 32)
+    result = replace(
+        result_named("digits"),
+        report=replace(result_named("digits").report, provenance=provenance),
+    )
+    assert str(provenance) in looked_at(result, dpi=40).words
+
+
 def test_infinite_epsilon_never_reaches_a_file_as_a_word(tmp_path: Path) -> None:
     report = result_named("not private").report
     assert math.isinf(report.epsilon)
@@ -514,6 +560,38 @@ def test_who_reads_a_result_sees_no_private_number_by_accident() -> None:
     assert shown == {"model", "report", "image_shape", "evaluation"}
     shown = {field.name for field in fields(Model) if field.repr}
     assert shown == {"bounds", "feature_names", "schema"}
+
+
+def test_a_result_knows_its_last_state() -> None:
+    model, curve = result_of(3, 2).model, np.array([2.0, 1.0])
+    arrays = {"centroids": model.scaled, "counts": model.counts}
+    for more, radius in (
+        ({}, None),
+        ({RADIUS: np.array([0.25]), COST_CURVE: curve}, [0.25]),
+        # Of fewer clusters than may be chosen.
+        (
+            {RADIUS: np.array([0.25, 0.5, 0.125, 9.0]), COST_CURVE: curve},
+            [0.25, 0.5, 0.125],
+        ),
+    ):
+        result = RunResult.of(
+            model, model.privacy, State(arrays | more, (0.5,)), spent="x"
+        )
+        assert (
+            result.radius if result.radius is None else result.radius.tolist()
+        ) == radius
+        assert (result.movements, result.spent) == ((0.5,), "x")
+        assert result.scaled_costs is (curve if more else None)
+
+
+def test_costs_are_told_in_squared_units_where_all_features_have_one_width() -> None:
+    scaled = np.array([4.0, 1.0])
+    alone = result_of(2, 2)
+    assert alone.costs is None
+    for bounds, factor in ((((0.0,), (10.0,)), 25.0), (((0.0, 0.0), (10.0, 2.0)), 1.0)):
+        costs = result_of(2, 2, bounds=bounds, scaled_costs=scaled).costs
+        assert costs is not None
+        assert costs.tolist() == [4.0 * factor, factor]
 
 
 def test_a_chosen_number_of_clusters_comes_with_its_curve(
@@ -546,6 +624,40 @@ def test_a_chosen_number_of_clusters_comes_with_its_curve(
     without = result_files(result_of(3, 2))
     assert list(without) == NAMES
     assert "provenance" not in json.loads(without["metrics.json"])
+
+
+def test_movements_belong_to_the_last_rounds_that_move_something() -> None:
+    """Rounds up to 0 and the evaluation do not; the last attempt's epsilon counts."""
+    line = report_of(3, 2).releases[0]
+    rounds = (
+        (-1, "ranges"),
+        (0, "count"),
+        (1, "look"),
+        (2, "lloyd-1"),
+        (2, "lloyd-1"),
+        (3, "lloyd-2"),
+        (4, "evaluation"),
+    )
+    lines = []
+    for i, (index, name) in enumerate(rounds):
+        names = {"round_index": index, "round_name": name, "array": "a"}
+        costs = {"noise_scale": float(i), "epsilon_so_far": 0.5 + i}
+        lines.append(replace(line, **names, **costs))
+    report = replace(report_of(3, 2), releases=tuple(lines), epsilon=math.inf)
+    metrics = metrics_of(report, np.array([1.0, 2.5]), (0.5, 0.25))
+    entries = metrics["rounds"]
+    assert [entry["round"] for entry in entries] == [-1, 0, 1, 2, 3, 4]
+    assert [entry["epsilon"] for entry in entries] == [0.5, 1.5, 2.5, 4.5, 5.5, 6.5]
+    assert [entry["noise_a"] for entry in entries] == [0.0, 1.0, 2.0, 4.0, 5.0, 6.0]
+    movements = [entry.get("movement") for entry in entries]
+    assert movements == [None, None, None, 0.5, 0.25, None]
+    assert entries[0]["radius"] == line.radius
+    assert (metrics["n_rounds"], metrics["n_iterations"]) == (4, 2)
+    assert metrics["noisy_counts"] == [1.0, 2.5]
+    assert metrics["epsilon"] is None
+    unmoved = metrics_of(report, None, ())
+    assert unmoved["n_iterations"] == 0
+    assert not any("movement" in entry for entry in unmoved["rounds"])
 
 
 def test_files_are_for_their_writer_alone_and_folders_are_made(tmp_path: Path) -> None:

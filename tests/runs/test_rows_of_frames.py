@@ -202,6 +202,45 @@ def test_what_has_no_index_is_taken_by_position(make: Any) -> None:
     )
 
 
+def test_frames_of_polars_have_no_index() -> None:
+    polars = pytest.importorskip("polars")
+    bounded = SEEDED | {"bounds": (-10, 20)}
+    alone = DPKMeans(2, **bounded, evaluation=Evaluation(n_classes=2))
+    alone.fit(polars.from_pandas(FRAMES[0]), CLASSES[0])
+    assert accuracy(alone) > 0.95
+    together = polars.from_pandas(TOGETHER)
+    FederatedKMeans(2, **bounded).fit(together, groups=PARTIES.to_numpy())
+
+
+def test_labels_of_another_length_are_refused() -> None:
+    options = SEEDED | {"bounds": (-10, 20), "evaluation": Evaluation(n_classes=2)}
+    words = r"labels have shape \(5,\), but the table has 600 rows"
+    with pytest.raises(DataError, match=words):
+        DPKMeans(2, **options).fit(FRAMES[0], CLASSES[0][:5])
+
+
+def test_a_mapping_of_series_has_their_index() -> None:
+    columns = {name: FRAMES[0][name] for name in FRAMES[0]}
+    options = SEEDED | {"bounds": AGE, "n_examples": N}
+    model = DPKMeans(2, **options, evaluation=Evaluation(n_classes=2))
+    assert accuracy(model.fit(columns, shuffled(CLASSES[0]))) > 0.95
+
+
+def test_no_weights_are_passed_through() -> None:
+    """As meta-estimators of scikit-learn pass them."""
+    options = SEEDED | {"bounds": (-10, 20)}
+    table, none = FRAMES[0], {"sample_weight": None}
+    federated, alone = FederatedKMeans(2, **options), DPKMeans(2, **options)
+    federated.fit(FRAMES, **none)
+    assert len(federated.fit_predict(FRAMES, **none)) == 2
+    assert len(federated.fit_transform(TOGETHER, groups=PARTIES, **none)) == 2 * N
+    alone.fit(table, **none)
+    assert alone.score(table, **none) == alone.score(table)
+    assert len(alone.fit_predict(table, **none)) == N
+    bayes = FederatedNaiveBayes(2, **options).fit(FRAMES, CLASSES, **none)
+    assert bayes.score(table, CLASSES[0], **none) > 0.95
+
+
 # -- weights ---------------------------------------------------------------------------
 
 

@@ -49,6 +49,7 @@ from flwr_dpkmeans.flower.run_progress import LOG_FILE, PROGRESS_FILE, Outcome
 from flwr_dpkmeans.kmeans.folding import PostProcessing
 from flwr_dpkmeans.kmeans.public_points.packing import PackingMethod
 from flwr_dpkmeans.node.ledger_file import FileLedger
+from flwr_dpkmeans.options import option_defaults
 from flwr_dpkmeans.privacy.provenance import Provenance
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.privacy.shown import rounded_text
@@ -169,6 +170,15 @@ def test_defaults_are_the_main_job() -> None:
     )
     assert config.bounds == ((0.0,) * 64, (16.0,) * 64)
     assert config.max_retries == 1
+
+
+def test_zero_empty_and_minus_one_mean_automatic() -> None:
+    config = configured(data="table.csv", bounds="0,1")
+    assert (config.n_examples, config.n_features) == (None, None)
+    assert (config.max_iter, config.delta, config.max_epsilon) == (None, None, None)
+    assert (config.random_state, config.max_silent) == (None, None)
+    config = configured(algorithm="fastlloyd", data="table.csv", bounds="0,1")
+    assert (config.post_processing, config.max_iter) == (None, None)
 
 
 def test_only_a_simulation_knows_how_many_clients_there_are(
@@ -322,6 +332,13 @@ def test_every_option_of_feddp_kmeans_is_taken_over() -> None:
     assert (config.examples_per_client, config.client_sampling_rate) == (64, 0.5)
 
 
+def test_declared_defaults_of_feddp_kmeans_are_the_configurations_own() -> None:
+    keys = FEDDP.keys() - {"algorithm", "unit", "trust"}
+    config = configured(algorithm="feddp_kmeans")
+    for name in (key.replace("-", "_") for key in keys):
+        assert getattr(config, name) == option_defaults()[name], name
+
+
 @pytest.mark.parametrize("algorithm", sorted(clusterings()))
 def test_trust_is_the_algorithms_own_unless_one_is_given(algorithm: str) -> None:
     assert configured(algorithm=algorithm).trust == clusterings()[algorithm].trust
@@ -372,6 +389,12 @@ def test_bounds_may_come_from_a_file(tmp_path: Path) -> None:
     )
     config = configured(data="table.csv", bounds=str(tmp_path / "bounds.csv"))
     assert config.bounds == ((0.0, 40.0), (120.0, 250.0))
+
+
+def test_a_file_without_bounds_is_refused() -> None:
+    text = sentence(data="table.csv")
+    assert text.startswith("no bounds were given, and they may not be taken from priv")
+    assert "bounds='0,100'" in text
 
 
 @pytest.mark.parametrize(
@@ -511,6 +534,14 @@ def test_server_data_is_read_on_the_server_and_gives_the_bounds(
     assert configured(**values, bounds="-5,5").bounds == ((-5.0,), (5.0,))
 
 
+def test_server_data_need_not_have_the_clients_label(server_file: Path) -> None:
+    server_file.write_text("age,height\n0,0\n2,0\n")
+    options = {"data": "table.csv", "algorithm": "feddp_kmeans", "n_clusters": 2}
+    points = points_of(**options, server_data=str(server_file), label_column="group")
+    assert points is not None
+    assert points.shape == (2, 2)
+
+
 def test_server_data_may_be_bundled_and_its_bounds_win_over_the_documented_ones() -> (
     None
 ):
@@ -535,6 +566,11 @@ def test_server_data_that_cannot_be_used_ends_the_run(tmp_path: Path) -> None:
     assert refused.startswith(
         "server_data was given, but 'fastlloyd' starts without it"
     )
+
+
+def test_without_server_data_there_are_no_server_points() -> None:
+    assert points_of() is None
+    assert points_of(data="digits", algorithm="feddp_kmeans") is None
 
 
 @pytest.mark.parametrize("algorithm", sorted(clusterings()))
@@ -1400,6 +1436,14 @@ def test_an_exact_evaluation_is_refused_outside_a_simulation(
         ).evaluation.value
         == "private"
     )
+
+
+def test_evaluation_options_are_taken_over() -> None:
+    keys = {"evaluation-share": 0.1, "n-classes": 10, "evaluation-radius": 0.5}
+    config = configured(evaluation="private", **keys)
+    assert (config.evaluation_share, config.n_classes) == (0.1, 10)
+    assert config.evaluation_radius == 0.5
+    assert configured().evaluation_radius is None
 
 
 def test_a_refused_run_ends_with_its_sentence_and_no_lines_of_code(

@@ -7,16 +7,17 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier, Event
-from types import SimpleNamespace
+from types import CodeType, SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import pytest
 from flwr.supercore.task_identity import TaskIdentity
-from threadpoolctl import threadpool_info, threadpool_limits
+from threadpoolctl import ThreadpoolController, threadpool_info, threadpool_limits
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms.lloyd_family import fastlloyd
@@ -255,6 +256,23 @@ def test_each_thread_puts_openmp_s_limit_back_and_the_last_one_that_of_blas() ->
         other.submit(one_thread().__exit__).result()
         assert blas_threads() == {3}
         assert other.submit(openmp_threads).result() == {3}
+
+
+def test_a_limit_is_cheap() -> None:
+    """A look for libraries costs milliseconds, which a fit of 11 ms does not have."""
+    look = ThreadpoolController.__init__.__code__
+    calls = Counter[CodeType]()
+    with one_thread():
+        pass
+    sys.setprofile(lambda frame, event, _: calls.update([frame.f_code]))
+    try:
+        for _ in range(100):
+            with one_thread():
+                pass
+    finally:
+        sys.setprofile(None)
+    assert calls[look] == 0
+    assert calls.total() > 200
 
 
 @pytest.mark.parametrize(

@@ -590,6 +590,26 @@ def test_one_rows_part_does_not_depend_on_the_others(d: int, k: int, n: int) -> 
                 )
 
 
+@pytest.mark.parametrize("kind", ["tied", "usual"])
+@pytest.mark.parametrize(("d", "k", "n"), [(2, 4, 4000), (9, 4, 20_000)])
+def test_another_search_for_large_tables_finds_the_same_labels(
+    kind: str, d: int, k: int, n: int
+) -> None:
+    """Beyond 2^20 distances another is used; one row more moves no other's label."""
+    plan = plan_of(d, k, n)
+    private_sum = next(s for s in build_algorithm(plan).rounds if s.name == "proxies-1")
+    n_rows = 2**20 // private_sum.blocks[0].shape[0]
+    generator = np.random.default_rng(0)
+    state = made_up_state(plan, generator, 0.4, kind)
+    table = random_rows(generator, n_rows + 1, d, "box")
+    if kind == "tied":
+        table[:] = 0.125
+    old = sent(private_sum, table[:-1], state)
+    new = sent(private_sum, table, state)
+    for block, ratio in moved(private_sum, old, new):
+        assert ratio <= 1.0, block.name
+
+
 def test_sums_over_a_million_rows_are_exact() -> None:
     """One row more changes them by that row's own part, to the last bit."""
     plan = plan_of(2, 4, 4000)

@@ -231,6 +231,14 @@ def test_the_factor_over_all_leaves_out_where_nothing_differs() -> None:
     assert base.over(base) == pytest.approx(1.0)
 
 
+def test_the_mixture_is_in_the_box_and_its_optimum_is_found() -> None:
+    points = points_of(WIDE)
+    assert points.shape == (900, 100)
+    assert abs(points).max() <= 1.0
+    # Variance 0.5 in a box of width 6.4.
+    assert optimum(WIDE) == pytest.approx(100 * 0.5 / 3.2**2, rel=0.05)
+
+
 def test_the_pages_pictures_are_those_of_the_command(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -240,3 +240,10 @@ def test_perfect_separation_stays_finite() -> None:
         math.log((0.025**0.001 - 1e-6) / (1.0 - 0.025**0.001))
     )
     assert gdp.mu == pytest.approx(-2.0 * norm.ppf(1.0 - 0.025**0.001), rel=1e-6)
+
+
+def test_scores_are_not_changed() -> None:
+    scores = Scores(np.array([3.0, 1.0, 2.0]), np.array([5.0, 4.0]))
+    empty_handed(scores)
+    assert scores.absent.tolist() == [3.0, 1.0, 2.0]
+    assert scores.present.tolist() == [5.0, 4.0]

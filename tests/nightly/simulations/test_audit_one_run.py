@@ -223,3 +223,14 @@ def test_binomial_bound_is_tight_for_randomised_response_at_low_confidence() -> 
         confidence=0.5,
     )
     assert 0.15 <= np.mean([value > 1.0 for value in values]) <= 0.5
+
+
+@pytest.mark.parametrize("method", OneRunMethod)
+def test_nothing_is_said_where_guesses_are_coins(method: OneRunMethod) -> None:
+    def bound(n: int, n_right: int, delta: float = 1e-5) -> float:
+        return one_run_bound(Guesses(n, n, n_right), delta, method).epsilon
+
+    assert bound(1000, 500) == 0.0
+    assert bound(1, 1) == 0.0
+    assert 2.0 < bound(1000, 1000) < math.inf
+    assert 1.0 < bound(20, 20, 1e-9) < bound(2000, 2000, 1e-9)

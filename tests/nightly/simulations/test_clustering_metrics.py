@@ -196,6 +196,30 @@ def test_accuracy_and_purity() -> None:
     assert metric("accuracy", points, centroids, labels=permuted) == 1.0
 
 
+def test_what_is_not_given_is_none() -> None:
+    metrics = clustering_metrics(LINE, CENTROIDS, which=ALL)
+    missing = [name for name in ALL if getattr(metrics, name) is None]
+    assert missing == ["centroid_error", "accuracy", "purity"]
+
+
+def test_sample_of_the_metrics_of_pairs_only() -> None:
+    """Exactly so many points need no sample; nor does a metric of single points."""
+    points, centroids = blobs()
+    rows = rng(5).choice(300, 100, replace=False)
+    sample = points[rows]
+    clusters = cdist(sample, centroids).argmin(axis=1)
+    which = ("silhouette", "dunn", "davies_bouldin", "nicv")
+    sampled = {"sample_size": 100, "rng": rng(5)}
+    metrics = clustering_metrics(points, centroids, which=which, **sampled)
+    assert metrics.silhouette == pytest.approx(silhouette_score(sample, clusters))
+    assert metrics.dunn == metric("dunn", sample, centroids)
+    assert metrics.davies_bouldin == metric("davies_bouldin", points, centroids)
+    assert metrics.nicv == metric("nicv", points, centroids)
+    assert metrics.nicv == metric("nicv", points, centroids, sample_size=100)
+    whole = metric("silhouette", points, centroids)
+    assert metric("silhouette", points, centroids, sample_size=300) == whole
+
+
 def test_area_under() -> None:
     assert area_under([1.0, 0.5, 2.0], [2.0, 4.0, 2.0]) == 3.5
     assert area_under([1.0], [2.0]) == 0.0

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.flat import flat_estimator
 
 pytest.importorskip("hydra")
 
@@ -237,6 +238,33 @@ def test_held_out_points_are_no_clients_rows() -> None:
     assert sorted(np.concatenate(split(settings, data)).tolist()) == list(range(135))
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "more"),
+    [("fastlloyd", {"alpha": 0.8, "schedule": "step"}), ("proxy_lloyd", {})],
+)
+def test_both_engines_and_the_estimator_find_the_same(
+    algorithm: str, more: dict[str, Any]
+) -> None:
+    common = ["data=iris", f"algorithm={algorithm}", "seed=5", "n_clients=3"]
+    common.append("privacy.epsilon=2")
+    inprocess = settings_of(*common)
+    direct = settings_of(*common, "engine=direct")
+    unmasked = settings_of(*common, "engine=direct", "engine.masking=false")
+    first, data = run_settings(inprocess)
+    for settings in (direct, unmasked):
+        other, _ = run_settings(settings)
+        assert np.array_equal(first.centers, other.centers)
+        assert first.privacy.epsilon == other.privacy.epsilon
+    bounds = data.bounds
+    assert bounds is not None
+    options: dict[str, Any] = {"noise": "seeded", "random_state": 5, "epsilon": 2.0}
+    options |= {"bounds": (bounds.lower, bounds.upper), "n_examples": 150}
+    model = flat_estimator(algorithm=algorithm, n_clusters=3, **options, **more)
+    model.fit([data.points[rows] for rows in split(inprocess, data)])
+    assert np.array_equal(model.cluster_centers_, first.centers)
+    assert model.privacy_.epsilon == first.privacy.epsilon
+
+
 def test_metrics_measure_the_centroids_that_were_released_also_beyond_the_bounds() -> (
     None
 ):
@@ -255,6 +283,11 @@ def test_metrics_measure_the_centroids_that_were_released_also_beyond_the_bounds
     assert row["nicv"] == pytest.approx(row["cost_per_point"] / 16.0)
     gap = np.abs(outcome.centers).max() / 4.0 - 1.0
     assert row["centroid_error"] > (gap - 1.0) ** 2 / len(outcome.centers)
+
+
+def test_rows_beyond_the_bounds_are_measured_where_they_are() -> None:
+    row = row_of("data=iris", "data.bounds=[0,4]", "algorithm=lloyd")
+    assert row["nicv"] == pytest.approx(row["cost_per_point"] / 4.0)
 
 
 @pytest.mark.parametrize("algorithm", ["glloyd", "lloyd", "optimal"])

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from simulations.experiments.clustering_metrics import area_under
 from simulations.papers.fastlloyd import utility
 
 
@@ -102,3 +103,8 @@ def test_without_proxy_lloyd_or_an_optimum_nothing_is_added(
     out = capsys.readouterr().out
     assert "Cost per point (NICV)" in out
     assert "cost above the optimum" not in out
+
+
+def test_area_does_not_depend_on_the_order() -> None:
+    assert area_under([0.5, 1.0, 2.0], [4.0, 2.0, 2.0]) == 3.5
+    assert area_under([2.0, 0.5, 1.0], [2.0, 4.0, 2.0]) == 3.5

@@ -365,6 +365,30 @@ def test_planted_wrong_samplers_are_caught(name: str, family: str) -> None:
         assert smallest_p(sampler(family, scale), family, scale) < LEVEL, scale
 
 
+@pytest.mark.parametrize("family", ["gaussian", "laplace"])
+@pytest.mark.parametrize("factor", [0.7, 1.3])
+@pytest.mark.parametrize("scale", [4.0, 1e6])
+def test_variance_check_alone_rejects_a_change_of_scale_by_30_percent(
+    family: str, factor: float, scale: float
+) -> None:
+    assert variance_p(rescaled(factor)(family, scale), family, scale) < LEVEL
+
+
+def test_chi_square_check_alone_rejects_truncation() -> None:
+    assert chi_square_p(truncated("gaussian", 4.0), "gaussian", 4.0) < LEVEL
+    assert chi_square_p(truncated("laplace", 4.0), "laplace", 4.0) < LEVEL
+
+
+def test_tails_check_alone_rejects_missing_tails() -> None:
+    for family in ("gaussian", "laplace"):
+        for sides in ((1,), (-1,), (-1, 1)):
+            assert tails_p(cut_tails(sides)(family, 4.0), family, 4.0) < LEVEL
+
+
+def test_chi_square_check_alone_rejects_a_fit_that_is_too_good() -> None:
+    assert chi_square_p(too_even("gaussian", 20.0), "gaussian", 20.0) < LEVEL
+
+
 def test_a_rounded_continuous_gaussian_of_small_scale_is_caught() -> None:
     """Its variance is 1/12 too large, and nobody has priced that distribution."""
     sample = draw(SeededNoise(np.random.default_rng(11)), "gaussian", 1.0)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -106,6 +107,25 @@ def test_seeded_coins_follow_from_seed_node_round_and_attempt() -> None:
     ]
     assert [takes_part(plan, *place) for place in places] == coins
     assert 20 < sum(coins) < 60
+
+
+@pytest.mark.parametrize(
+    ("rate", "threshold"),
+    [
+        (0.25, 2**51),
+        (0.1, int(0.1 * 2**53)),
+        (math.nextafter(1.0, 0.0), 2**53 - 1),
+        (1e-300, 0),
+    ],
+)
+def test_a_client_takes_part_below_a_threshold_that_is_rounded_down(
+    rate: float, threshold: int
+) -> None:
+    plan = sampled(rate)
+    for coin in (max(0, threshold - 1), threshold):
+        coins = {2**53: coin}
+        is_in = takes_part(plan, 7, 1, 0, draw=coins.__getitem__)
+        assert is_in is (coin < threshold)
 
 
 def test_a_client_that_is_always_drawn_throws_no_coin() -> None:
