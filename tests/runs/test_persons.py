@@ -38,6 +38,7 @@ from flwr_dpkmeans.data.loading.person_ids import (
 )
 from flwr_dpkmeans.data.loading.schema_tables import load_by_schema
 from flwr_dpkmeans.data.loading.source import load_source
+from flwr_dpkmeans.data.rows import Rows
 from flwr_dpkmeans.errors import (
     ConfigurationError,
     DataError,
@@ -483,6 +484,39 @@ def test_a_node_reads_its_person_column(
         set(re.findall(r"SECRET-\d+", path.read_text()))
     )
     assert limits().table_bytes == (table_bytes or limits().table_bytes)
+
+
+@pytest.mark.parametrize("most", [1, 3, None])
+def test_tables_beyond_memory_have_the_same_persons(
+    tmp_path: Path, most: int | None, set_limits: Any
+) -> None:
+    path = write_stays(tmp_path)
+    layout = Layout(("age", "kg"), person=PersonColumn("patient", b"key"))
+    centroids = []
+    for table_bytes in (None, 64):
+        if table_bytes is not None:
+            set_limits(table_bytes=table_bytes, block_bytes=8 * 40)
+        clients = [
+            KMeansClient(**held_by(load_declared(path, layout))) for _ in range(3)
+        ]
+        federation = make_federation(
+            [np.zeros((3, 2))] * 3,
+            loaders={
+                node: lambda _, client=client: client
+                for node, client in enumerate(clients, start=FIRST_NODE_ID)
+            },
+        )
+        config = small_config(
+            unit="person",
+            n_examples=120,
+            noise="seeded",
+            random_state=1,
+            rows_per_person=most,
+        )
+        federation.start(config)
+        centroids.append(clients[0].state_.centroids)
+    assert isinstance(clients[0].points, Rows)
+    assert np.array_equal(*centroids)
 
 
 def test_a_local_profile_leaves_the_person_column_out(tmp_path: Path) -> None:

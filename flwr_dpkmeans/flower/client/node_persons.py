@@ -27,7 +27,13 @@ def key_of_node(context: Context) -> bytes:
         if isinstance(key, bytes):
             return key
     drawn = person_key()
-    context.state[_RECORD] = ConfigRecord({"run": context.run_id, "key": drawn})
+    record = ConfigRecord(
+        {
+            "run": context.run_id,
+            "key": drawn,
+        }
+    )
+    context.state[_RECORD] = record
     return drawn
 
 
@@ -35,6 +41,10 @@ def persons_of(ids: ArrayLike | Persons, n_rows: int) -> Persons:
     """Say whose rows these are, with a key of this process where ids were given."""
     persons = ids
     if not isinstance(persons, Persons):
-        persons = Persons(person_digests(id_texts(persons), person_key()))
+        digests = person_digests(
+            id_texts(persons),
+            person_key(),
+        )
+        persons = Persons(digests)
     require_one_each(len(persons), n_rows)
     return persons

@@ -10,7 +10,8 @@ from flwr_dpkmeans.sums.plan import Plan
 
 def persons_sentence(plan: Plan) -> str:
     """Say who a person is, and which of its rows count by how much."""
-    return report_sentence("persons", rows=_rows_of_persons(plan))
+    rows = _rows_of_persons(plan)
+    return report_sentence("persons", rows=rows)
 
 
 def _rows_of_persons(plan: Plan) -> str:
@@ -25,7 +26,10 @@ def _rows_of_persons(plan: Plan) -> str:
     others = ""
     if unweighed:
         rounds = listed(unweighed)
-        others = report_sentence("one_row_elsewhere", rounds=rounds)
+        others = report_sentence(
+            "one_row_elsewhere",
+            rounds=rounds,
+        )
     most = report_sentence("all_rows")
     if n_rows is not None:
         most = report_sentence("most_rows", n=n_rows)
