@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from flwr_dpkmeans.errors import invalid
+from flwr_dpkmeans.privacy.gaussian_cost import GaussianCost, pair_cost
 from flwr_dpkmeans.privacy.provenance import utc_now
 
 FIRST_ROUND = -9
@@ -56,6 +57,17 @@ class LedgerEntry:
     """The run's unit of privacy; costs of different units are never added up."""
     time: str = field(default_factory=utc_now)
     """ISO format in UTC."""
+    mu: float | None = None
+    """GDP parameter of the whole run; None in lines of an older version."""
+    own_delta: float | None = None
+    """What comes on top of it, a part of delta; None where mu is."""
+
+    @property
+    def cost(self) -> GaussianCost:
+        """What the whole run costs besides others."""
+        if self.mu is None or self.own_delta is None:
+            return pair_cost(self.epsilon, self.delta)
+        return GaussianCost(self.mu, self.own_delta)
 
     @property
     def is_release(self) -> bool:
@@ -83,6 +95,8 @@ class LedgerEntry:
             )
         for name, rule in _NUMBERS.items():
             value = getattr(self, name)
+            if value is None and rule.is_optional:
+                continue
             is_number = isinstance(value, rule.kind) and not isinstance(value, bool)
             # Written so that NaN fails as well.
             if not is_number or not rule.least <= value <= rule.most:
@@ -118,6 +132,7 @@ class _NumberRule(NamedTuple):
     least: float
     most: float
     bound: str
+    is_optional: bool = False
 
 
 _NUMBERS = {
@@ -148,6 +163,22 @@ _NUMBERS = {
         0,
         1,
         "a number between 0 and 1",
+    ),
+    "mu": _NumberRule(
+        numbers.Real,
+        float,
+        0,
+        math.inf,
+        "a number between 0 and inf",
+        is_optional=True,
+    ),
+    "own_delta": _NumberRule(
+        numbers.Real,
+        float,
+        0,
+        1,
+        "a number between 0 and 1",
+        is_optional=True,
     ),
 }
 

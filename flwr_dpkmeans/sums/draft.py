@@ -19,11 +19,13 @@ from typing import TypedDict, Unpack
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
 from flwr_dpkmeans.privacy import release
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
+from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
+from flwr_dpkmeans.privacy.gaussian_cost import GaussianCost, pair_cost
 from flwr_dpkmeans.sums.aggregation import AGGREGATORS
 from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.checks.columns import columns_digest
 from flwr_dpkmeans.sums.checks.rehearsal import is_foreign, rehearse
-from flwr_dpkmeans.sums.checks.sound import check_budget, check_plan
+from flwr_dpkmeans.sums.checks.sound import check_budget, check_cost, check_plan
 from flwr_dpkmeans.sums.checks.supported import require_supported
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound
@@ -59,6 +61,8 @@ the sum of their epsilons.
 """
 _WIDE = 100
 """Columns of a wide table, in forecasts of plans whose width is not known yet."""
+_ROOM = 1.0 + 1e-6
+"""Over the cost of a counted run, for noise on the grid that its count leads to."""
 _MANY = 10**9
 """Rows of a large table, in forecasts of plans whose N is not known yet."""
 
@@ -182,6 +186,8 @@ def _require_affordable(plan: Plan) -> None:
     if plan.is_final:
         charged = math.inf if plan.count is None else worst_case(plan)
         check_budget(plan, charged)
+        if plan.count is not None and _is_gaussian(plan):
+            check_cost(plan.cost_worst_case, worst_cost(plan))
         _rehearse_foreign(plan)
         return
     # What no count and no box could mend, and releases that could not be reported, are
@@ -222,14 +228,8 @@ def worst_case(plan: Plan) -> float:
     most = settings.epsilon
     if settings.max_retries > 0:
         most = _whole_repeated(plan)
-    uncounted = replace(
-        plan,
-        n_examples=None,
-        box=None,
-        rounds=(),
-        delta=resolve_delta(config, plan.n_clients),
-    )
-    costs = [final.epsilon_worst_case for final in _continuations(uncounted)]
+    finals = _continuations(_uncounted(plan))
+    costs = [final.epsilon_worst_case for final in finals]
     if math.inf in costs:
         # Noise of a few steps of the grid has no price at epsilons of hundreds; whoever
         # minds hears of it before the count.
@@ -237,6 +237,45 @@ def worst_case(plan: Plan) -> float:
     if settings.max_epsilon is None:
         return most
     return max(settings.epsilon, min(most, settings.max_epsilon))
+
+
+@lru_cache(maxsize=64)
+def worst_cost(plan: Plan) -> GaussianCost:
+    """Bound what a run can cost as ledgers add it up; see `worst_case`."""
+    epsilon = worst_case(plan)
+    if math.isinf(epsilon):
+        return GaussianCost(math.inf)
+    if plan.count is None and plan.n_features is not None:
+        if not plan.is_final:
+            plan = replace(plan, rounds=_planned(plan))
+        return plan.cost_worst_case
+    delta = resolve_delta(plan.config, plan.n_clients)
+    if not _is_gaussian(plan):
+        # Deltas that follow from a count add up to so much [C15].
+        return pair_cost(epsilon, delta * 4.0 / 3.0)
+    mu = _ROOM / gaussian_noise_multiplier(epsilon, delta)
+    return GaussianCost(mu, delta * (_ROOM - 1.0))
+
+
+def _is_gaussian(plan: Plan) -> bool:
+    """Whether all that a counted run may release has Gaussian noise of all clients."""
+    if plan.settings.client_sampling_rate < 1.0:
+        return False
+    kinds = set()
+    for final in _continuations(_uncounted(plan)):
+        kinds |= {type(event) for event in final.events()}
+    return kinds == {release.GaussianRelease}
+
+
+def _uncounted(plan: Plan) -> Plan:
+    """Return the plan of a run as it was before rows were counted."""
+    return replace(
+        plan,
+        n_examples=None,
+        box=None,
+        rounds=(),
+        delta=resolve_delta(plan.config, plan.n_clients),
+    )
 
 
 def _whole_repeated(plan: Plan) -> float:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from flwr_dpkmeans.errors import BudgetError
+from flwr_dpkmeans.node.ledger import Past, joint_cost
 from flwr_dpkmeans.node.ledger_entries import LedgerEntry
 from flwr_dpkmeans.node.ledger_file import (
     GENESIS,
@@ -35,6 +37,15 @@ class LedgerReport:
     head: str = GENESIS
     torn_bytes: int = 0
     is_acceptable: bool = False
+
+    def past(self, data_id: str, unit: str) -> Past:
+        """Add up what the runs on a data set in one unit of privacy have cost."""
+        first: dict[str, LedgerEntry] = {}
+        for entry in self.entries:
+            if (entry.data_id, entry.unit) == (data_id, unit):
+                first.setdefault(entry.run_id, entry)
+        deltas = [run.delta for run in first.values()]
+        return Past(joint_cost(first.values()), delta=math.fsum(deltas))
 
 
 def inspect_ledger(path: str | Path) -> LedgerReport:

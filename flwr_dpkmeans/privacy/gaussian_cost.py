@@ -1,0 +1,170 @@
+"""What runs cost together: their squared GDP parameters add up.
+
+A cost (mu, kappa) says of the outputs P and Q on any two neighbouring data sets ::
+
+    H(t) <= H_mu(t) + kappa for all t > 0,
+
+with H(t) the integral of (p - t q)+ and H_mu that of mu-GDP. Costs add up as squares of
+mu and sums of kappa, also where each run is chosen by what the others have released, as
+long as the totals are fixed before. Proof table, row C16.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from statistics import NormalDist
+
+from flwr_dpkmeans.privacy import gaussian, release
+from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
+from flwr_dpkmeans.privacy.closeness import SAME, Closeness, joint_closeness, slack_cost
+from flwr_dpkmeans.privacy.release import Event
+
+_NORMAL = NormalDist()
+_ROUNDED_UP = 1.0 + 1e-12
+_STEEP = math.sqrt(0.5 * math.pi)
+"""What mu of a pure release is over its epsilon, at most, and nearly where that is
+small.
+"""
+_LARGEST_PURE = 700.0
+_TAILS = range(4, 100, 4)
+"""Epsilons from which on the tail of a cost may be bounded by one number."""
+
+
+@dataclass(frozen=True)
+class GaussianCost:
+    """No more than so much Gaussian noise tells, up to a probability."""
+
+    mu: float = 0.0
+    """GDP parameter; infinite without privacy."""
+    own_delta: float = 0.0
+    """kappa: what is not Gaussian."""
+
+    def and_run(self, other: GaussianCost) -> GaussianCost:
+        """Add the cost of another run."""
+        return GaussianCost(
+            math.hypot(self.mu, other.mu),
+            self.own_delta + other.own_delta,
+        )
+
+    def and_part(self, other: GaussianCost) -> GaussianCost:
+        """Add another part of the same run, whose noise hides a row of both.
+
+        As two rows of one person: first one of them is taken away, then the other.
+        """
+        own_delta = self.own_delta
+        if other.own_delta > 0.0:
+            own_delta += _more_likely(other.own_delta, self.mu)
+        return GaussianCost(self.mu + other.mu, own_delta)
+
+    def epsilon(self, delta: float) -> float:
+        """Return the smallest epsilon at a delta, infinity if there is none."""
+        room = delta - self.own_delta
+        if self.mu == 0.0 and room >= 0.0:
+            return 0.0
+        if math.isinf(self.mu) or room <= 0.0:
+            return math.inf
+        return gaussian.gaussian_epsilon(self.mu, min(room, 0.5))
+
+    def left(self, epsilon: float, delta: float) -> float:
+        """Return the epsilon, at that delta, of what else fits into a total."""
+        whole = largest_mu(epsilon, delta - self.own_delta)
+        if not whole > self.mu:
+            return 0.0
+        if math.isinf(whole):
+            return math.inf
+        rest = math.sqrt(whole**2 - self.mu**2)
+        return GaussianCost(rest).epsilon(delta)
+
+
+def largest_mu(epsilon: float, delta: float) -> float:
+    """Return the largest mu whose GDP is private to a total epsilon and delta.
+
+    0.0 if none is.
+    """
+    if epsilon <= 0.0 or delta <= 0.0:
+        return 0.0
+    if math.isinf(epsilon) or delta >= 1.0:
+        return math.inf
+    return 1.0 / gaussian_noise_multiplier(epsilon, delta)
+
+
+@cache
+def pure_mu(epsilon: float) -> float:
+    """Return the mu whose GDP tells no less than a pure epsilon, rounded up.
+
+    -2 Phi^-1(1 / (1 + exp(epsilon))): the trade-off curve of mu-GDP is convex, and
+    meets the corners of the other, straight between them.
+    """
+    if math.isinf(epsilon):
+        return math.inf
+    if epsilon > _LARGEST_PURE:
+        # Phi(-x) <= exp(-x^2 / 2) / 2.
+        return 2.0 * math.sqrt(2.0 * epsilon)
+    if epsilon < 1e-3:
+        return _STEEP * epsilon
+    corner = 1.0 / (1.0 + math.exp(epsilon))
+    return -2.0 * _NORMAL.inv_cdf(corner) * _ROUNDED_UP
+
+
+def pair_cost(epsilon: float, delta: float) -> GaussianCost:
+    """Return the cost of whatever is (epsilon, delta)-private.
+
+    Kairouz, Oh, Viswanath 2015: it is no worse than a pure release that fails with
+    probability delta.
+    """
+    return GaussianCost(pure_mu(epsilon), delta)
+
+
+def signal(events: Iterable[Event]) -> float:
+    """Return mu of releases as they are analysed, sampled ones as if all took part."""
+    total = 0.0
+    for event in events:
+        match event:
+            case release.GaussianRelease():
+                mu = 1.0 / event.noise_multiplier
+            case release.PureRelease():
+                mu = pure_mu(event.epsilon)
+            case _:
+                mu = math.inf
+        total = math.hypot(total, mu)
+    return total
+
+
+def drawn_cost(mu: float, parts: Iterable[Closeness]) -> GaussianCost | None:
+    """Return the cost of releases whose drawn noise is close to that of a mu.
+
+    None where it is not close enough: see `pair_cost`.
+    """
+    closeness = joint_closeness(parts)
+    if closeness == SAME or math.isinf(mu):
+        return GaussianCost(mu)
+    ratio = closeness.log_ratio
+    farthest = ratio / mu
+    half = 0.5 * mu
+    lowest = -half - 0.5 - farthest
+    if lowest < -30.0 or ratio > 1.0:
+        return None
+    at_lowest = gaussian.mills_ratio(lowest)
+    beside = gaussian.mills_ratio(half - farthest)
+    more = closeness.log_ratio_above * at_lowest
+    more += closeness.log_ratio_below * beside
+    if more > 1.0:
+        return None
+    tails = []
+    for epsilon in _TAILS:
+        beyond = gaussian.gaussian_delta_bound(epsilon - 1.0, mu)
+        slack = slack_cost(closeness.additive, epsilon)
+        tails.append(3.0 * beyond + slack)
+    own_delta = min(tails)
+    return GaussianCost(mu + more, own_delta)
+
+
+def _more_likely(probability: float, mu: float) -> float:
+    """Return what mu-GDP makes of an event's probability, at most."""
+    if probability >= 1.0 or math.isinf(mu):
+        return 1.0
+    shifted = _NORMAL.inv_cdf(probability) + mu
+    return 0.5 * math.erfc(-shifted * math.sqrt(0.5)) * _ROUNDED_UP
