@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from flwr.app import Message
+from support.ledger_entries import charged_epsilon
 from support.messages import RECORD
 from support.protocol_federation import Federation, grid_parts, make_federation
 from support.stopping import true_delta
@@ -186,7 +187,7 @@ def stopped_runs(policy: ClientPolicy) -> tuple[int, float]:
         try:
             federation.start(**settings(30, max_retries=0))
         except RefusalError:
-            return n_runs, ledger.past("rows", "record").epsilon
+            return n_runs, charged_epsilon(ledger, "rows", "record")
         except CohortError:
             continue
     raise AssertionError("nobody refused")

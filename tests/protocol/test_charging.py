@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.ledger_entries import charged_epsilon
 from support.protocol_federation import grid_parts, make_federation, small_config
 
 from flwr_dpkmeans.errors import BudgetError, RefusalError
@@ -79,7 +80,7 @@ def test_threads_that_were_all_allowed_are_charged_no_more_than_fits(
         thread.start()
     for thread in threads:
         thread.join()
-    require_four(told, ledger.past("rows", "record").epsilon)
+    require_four(told, charged_epsilon(ledger, "rows", "record"))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that fork")
@@ -101,7 +102,9 @@ def test_processes_that_were_all_allowed_are_charged_no_more_than_fits(
     told = [answers.get(timeout=120) for _ in processes]
     for process in processes:
         process.join(timeout=180)
-    require_four(told, FileLedger(tmp_path / "ledger").past("rows", "record").epsilon)
+    require_four(
+        told, charged_epsilon(FileLedger(tmp_path / "ledger"), "rows", "record")
+    )
 
 
 # -- what a run is charged -------------------------------------------------------------
@@ -118,7 +121,7 @@ def test_a_run_is_charged_once_in_full_with_its_first_release(
     spent = []
 
     def on_request(_: Any) -> bool:
-        spent.append(federation.ledgers[2].past("rows", "record").epsilon)
+        spent.append(charged_epsilon(federation.ledgers[2], "rows", "record"))
         return True
 
     federation.faults.on_request = on_request
@@ -132,7 +135,8 @@ def test_a_run_is_charged_once_in_full_with_its_first_release(
     )
     for ledger in federation.ledgers.values():
         assert (
-            ledger.past("rows", "record").epsilon == result.privacy.epsilon_worst_case
+            charged_epsilon(ledger, "rows", "record")
+            == result.privacy.epsilon_worst_case
         )
 
 
@@ -152,7 +156,7 @@ def test_runs_in_both_units_have_a_total_each() -> None:
     for unit in ("record", "client"):
         federation = make_federation(grid_parts(SIZES), policy=policy, ledgers=ledgers)
         federation.start(epsilon=1.0, unit=unit)
-        assert 1.0 <= ledgers[2].past("rows", unit).epsilon <= 1.5
+        assert 1.0 <= charged_epsilon(ledgers[2], "rows", unit) <= 1.5
         federation = make_federation(grid_parts(SIZES), policy=policy, ledgers=ledgers)
         with pytest.raises(RefusalError, match="what is left of this client"):
             federation.start(epsilon=1.0, unit=unit)
@@ -221,7 +225,7 @@ def test_a_run_whose_server_is_killed_is_told_at_the_next_one(
             "the result",
             False,
         )
-        assert ledger.past("rows", "record").epsilon == cost
+        assert charged_epsilon(ledger, "rows", "record") == cost
         assert unfinished(ledger, "rows") is None
     killed = make_federation(parts, ledgers=ledgers)
 
@@ -247,7 +251,7 @@ def test_a_run_whose_server_is_killed_is_told_at_the_next_one(
     for node, ledger in ledgers.items():
         told = f"run {killed.grid.run.run_id}/{node} gave its last release"
         assert caplog.text.count(told) == 1
-        assert ledger.past("rows", "record").epsilon == pytest.approx(3 * cost)
+        assert charged_epsilon(ledger, "rows", "record") == pytest.approx(3 * cost)
     assert (
         "and has had no result: unless it is going on now, it has ended elsewhere, and"
         f" its epsilon {cost:.4g}" in (caplog.text)

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from flwr.app import Context, Message
 from support.faulty_grid import Faults, FaultyGrid
-from support.ledger_entries import verify_ledger
+from support.ledger_entries import charged_epsilon, verify_ledger
 from support.machine import replace_call
 from support.messages import RECORD, VECTOR_RECORD
 from support.protocol_federation import grid_parts, make_federation, small_config
@@ -582,7 +582,7 @@ def test_a_plan_within_every_limit_runs(tmp_path: Path, n_examples: int | None) 
     assert result.confirmed == (2, 3, 4)
     assert result.privacy is not None
     ledger = FileLedger(deployment.ledger)
-    assert ledger.past(DATA_ID, "record").epsilon == pytest.approx(
+    assert charged_epsilon(ledger, DATA_ID, "record") == pytest.approx(
         5.0 + result.privacy.epsilon_worst_case
     )
     assert ledger.past(DATA_ID, "record").delta == pytest.approx(2e-4)
@@ -600,7 +600,7 @@ def test_a_declared_largest_epsilon_counts_for_a_preliminary_plan(
     assert deployment.start(
         epsilon=1.0, n_examples=n_examples, max_epsilon=1.5
     ).confirmed == (2, 3, 4)
-    assert FileLedger(deployment.ledger).past(DATA_ID, "record").epsilon <= 6.5
+    assert charged_epsilon(FileLedger(deployment.ledger), DATA_ID, "record") <= 6.5
 
 
 # -- limits during a run ---------------------------------------------------------------
@@ -677,7 +677,7 @@ def test_a_budget_that_another_run_takes_stops_this_one(
     assert "1.5" not in str(caught.value)
     ledger = FileLedger(deployment.ledger)
     assert ledger.attempts("31/3") == frozenset()
-    assert ledger.past(DATA_ID, "record").epsilon <= 7.0
+    assert charged_epsilon(ledger, DATA_ID, "record") <= 7.0
 
 
 @pytest.mark.parametrize("limit", ["epsilon", "delta"])
@@ -701,7 +701,7 @@ def test_a_run_under_way_has_paid_and_no_other_takes_its_budget(
         4,
     )
     assert len(refused) == 1
-    assert FileLedger(deployment.ledger).past(DATA_ID, "record").epsilon <= 7.0
+    assert charged_epsilon(FileLedger(deployment.ledger), DATA_ID, "record") <= 7.0
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that fork")
@@ -739,7 +739,7 @@ def test_two_whole_runs_at_once_never_exceed_the_total(tmp_path: Path) -> None:
         "max_epsilon_total of 6.2" in line for line in told if line != "finished"
     ), told
     ledger = FileLedger(tmp_path / "run" / f"ledger-{VICTIM}.jsonl")
-    assert 5.0 < ledger.past(DATA_ID, "record").epsilon <= 6.2
+    assert 5.0 < charged_epsilon(ledger, DATA_ID, "record") <= 6.2
     assert verify_ledger(tmp_path / "run" / f"ledger-{VICTIM}.jsonl") == []
 
 
@@ -979,7 +979,7 @@ def test_a_server_that_restarts_pays_for_its_new_run(tmp_path: Path) -> None:
                 deployment.start(epsilon=1.0)
         else:
             deployment.start(epsilon=1.0)
-        spent.append(FileLedger(deployment.ledger).past(DATA_ID, "record").epsilon)
+        spent.append(charged_epsilon(FileLedger(deployment.ledger), DATA_ID, "record"))
     assert spent[0] < spent[1] < spent[2] == spent[3] <= 7.5
 
 

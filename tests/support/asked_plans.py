@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import cast
 
 from flwr_dpkmeans.node.ledger import Past
 from flwr_dpkmeans.node.proposal import Proposal
+from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
+from flwr_dpkmeans.privacy.gaussian_cost import GaussianCost
 from flwr_dpkmeans.privacy.noise import NoiseKind
 from flwr_dpkmeans.sums.plan import Plan
 
@@ -63,6 +66,17 @@ def asked(
         dropout=SimpleNamespace(value="retry"),
         n_features=plan.n_features,
     )
+    spent = gaussian_cost(spent_total, PlanValues.delta)
     return Proposal(
-        cast(Plan, public), plan.epsilon_worst_case, Past(spent_total, spent_delta, ())
+        cast(Plan, public),
+        plan.epsilon_worst_case,
+        gaussian_cost(plan.epsilon_worst_case, plan.delta),
+        Past(spent, delta=spent_delta),
     )
+
+
+def gaussian_cost(epsilon: float, delta: float = PlanValues.delta) -> GaussianCost:
+    """The cost of Gaussian noise of so much; what is no number stays none."""
+    if not 0.0 < epsilon < math.inf:
+        return GaussianCost(epsilon)
+    return GaussianCost(1.0 / gaussian_noise_multiplier(epsilon, delta))

@@ -19,7 +19,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.ledger_entries import charge, entry, head_of, put_head_back, verify_ledger
+from support.ledger_entries import (
+    charge,
+    charged_epsilon,
+    entry,
+    head_of,
+    put_head_back,
+    verify_ledger,
+)
 from support.machine import replace_call, replace_sync
 
 from flwr_dpkmeans.__main__ import main
@@ -73,10 +80,10 @@ def test_a_run_costs_what_its_first_release_says_and_runs_add_up(
     ledger.charge(entry("run-1", 2, 0.25))
     ledger.charge(entry("run-2", 0, 2.0))
     ledger.charge(entry("run-3", 0, 16.0, data_id="ward-8"))
-    assert ledger.past("ward-7", "record").epsilon == 2.75
+    assert charged_epsilon(ledger) == 2.75
     assert ledger.past("ward-7", "record").delta == pytest.approx(2e-6)
-    assert ledger.past("ward-8", "record").epsilon == 16.0
-    assert ledger.past("ward-7", "record", excluding_run="run-2").epsilon == 0.75
+    assert charged_epsilon(ledger, "ward-8", "record") == 16.0
+    assert charged_epsilon(ledger, "ward-7", "record", excluding_run="run-2") == 0.75
     assert [item.epsilon for item in ledger.entries()] == [0.75, 0.75, 0.25, 2.0, 16.0]
 
 
@@ -146,7 +153,7 @@ def test_replay_is_refused_and_costs_nothing(ledger: AnyLedger) -> None:
         ProtocolError, match="run 'run-1' already has round 3, attempt 1"
     ):
         ledger.charge(entry("run-1", 3, 0.5, attempt=1))
-    assert ledger.past("ward-7", "record").epsilon == 0.5
+    assert charged_epsilon(ledger) == 0.5
     ledger.charge(entry("run-1", 3, 0.5, attempt=2))
 
 
@@ -178,7 +185,7 @@ def test_a_price_that_differs_in_its_last_digits_is_no_other_price(
 ) -> None:
     ledger.charge(entry(round_index=0, epsilon=0.5))
     ledger.charge(entry(round_index=1, epsilon=0.5 * (1 + 1e-9)))
-    assert ledger.past("ward-7", "record").epsilon == 0.5
+    assert charged_epsilon(ledger) == 0.5
 
 
 @pytest.mark.parametrize(
@@ -305,7 +312,7 @@ def test_runs_may_fill_a_total_up_to_rounding(ledger: AnyLedger) -> None:
 def test_non_private_run_spends_everything(ledger: AnyLedger) -> None:
     ledger.charge(entry("run-1", 0, math.inf))
     ledger.charge(entry("run-1", 1, math.inf))
-    assert ledger.past("ward-7", "record").epsilon == math.inf
+    assert charged_epsilon(ledger) == math.inf
     with pytest.raises(BudgetError):
         charge(ledger, entry("run-2", 0, 0.1), 1e9)
     ledger.charge(entry("run-2", 0, 0.1))
@@ -331,7 +338,7 @@ def test_of_many_requests_checked_at_once_no_more_are_charged_than_fit(
     start = threading.Barrier(41)
 
     def race(number: int) -> None:
-        assert ledger.past("ward-7", "record").epsilon == 0.0
+        assert charged_epsilon(ledger) == 0.0
         start.wait()
         try:
             charge(ledger, entry(f"run-{number}", epsilon=0.125), 0.5)
@@ -345,7 +352,7 @@ def test_of_many_requests_checked_at_once_no_more_are_charged_than_fit(
     for thread in threads:
         thread.join()
     assert sorted(outcomes) == ["charged"] * 4 + ["refused"] * 37
-    assert ledger.past("ward-7", "record").epsilon == 0.5
+    assert charged_epsilon(ledger) == 0.5
 
 
 def test_threads_racing_for_one_attempt(ledger: AnyLedger) -> None:
@@ -434,9 +441,9 @@ def test_a_run_that_is_not_private_is_a_line_that_every_reader_of_json_takes(
 def test_two_ledgers_on_one_file_see_each_other(path: Path) -> None:
     first, second = FileLedger(path), FileLedger(path)
     first.charge(entry("run-1"))
-    assert second.past("ward-7", "record").epsilon == 0.5
+    assert charged_epsilon(second) == 0.5
     second.charge(entry("run-2"))
-    assert first.past("ward-7", "record").epsilon == 1.0
+    assert charged_epsilon(first) == 1.0
     with pytest.raises(ProtocolError):
         first.charge(entry("run-2"))
     with pytest.raises(BudgetError):
@@ -444,10 +451,7 @@ def test_two_ledgers_on_one_file_see_each_other(path: Path) -> None:
 
 
 def test_ledger_can_be_pickled(filled: Path) -> None:
-    assert (
-        pickle.loads(pickle.dumps(FileLedger(filled))).past("ward-7", "record").epsilon
-        == 1.25
-    )
+    assert charged_epsilon(pickle.loads(pickle.dumps(FileLedger(filled)))) == 1.25
 
 
 def test_missing_folder_does_not_start_an_empty_ledger(tmp_path: Path) -> None:
@@ -458,7 +462,7 @@ def test_missing_folder_does_not_start_an_empty_ledger(tmp_path: Path) -> None:
 
 
 def test_reading_makes_no_file(path: Path) -> None:
-    assert FileLedger(path).past("ward-7", "record").epsilon == 0.0
+    assert charged_epsilon(FileLedger(path)) == 0.0
     assert not path.exists()
 
 
@@ -570,7 +574,7 @@ def test_restored_backup_is_taken_up_again(filled: Path) -> None:
     with pytest.raises(BudgetError):
         ledger.past("ward-7", "record")
     filled.write_bytes(backup)
-    assert ledger.past("ward-7", "record").epsilon == 1.25
+    assert charged_epsilon(ledger) == 1.25
     assert len(ledger.entries()) == 5
 
 
@@ -619,7 +623,7 @@ def test_sound_chain_with_a_forbidden_entry_is_damage(
 
 def test_file_cut_or_removed_while_in_use(filled: Path) -> None:
     ledger = FileLedger(filled)
-    assert ledger.past("ward-7", "record").epsilon == 1.25
+    assert charged_epsilon(ledger) == 1.25
     lines = filled.read_bytes().splitlines(keepends=True)
     filled.write_bytes(b"".join(lines[:3]))
     with pytest.raises(BudgetError, match="cut or altered while in use"):
@@ -645,7 +649,7 @@ def test_every_torn_tail_is_dropped_by_the_next_charge(
         filled.write_bytes(whole[:end])
         put_head_back(filled, 4)
         ledger = FileLedger(filled)
-        assert ledger.past("ward-7", "record").epsilon == 1.0
+        assert charged_epsilon(ledger) == 1.0
         assert (4, 0) not in ledger.attempts("old-4")
         assert filled.read_bytes() == whole[:end]
         caplog.clear()
@@ -653,7 +657,7 @@ def test_every_torn_tail_is_dropped_by_the_next_charge(
         assert "unfinished last line" in caplog.text
         assert verify_ledger(filled) == []
         assert len(FileLedger(filled).entries()) == 5
-        assert ledger.past("ward-7", "record").epsilon == 1.25
+        assert charged_epsilon(ledger) == 1.25
 
 
 def test_heads_are_written_while_nobody_else_reads(
@@ -689,10 +693,10 @@ def test_only_a_line_that_is_dropped_is_spoken_of(
 def test_last_line_that_lacks_only_its_end_counts(filled: Path) -> None:
     filled.write_bytes(filled.read_bytes()[:-1])
     ledger = FileLedger(filled)
-    assert ledger.past("ward-7", "record").epsilon == 1.25
+    assert charged_epsilon(ledger) == 1.25
     with pytest.raises(ProtocolError):
         ledger.charge(entry("old-4", 4, 0.25))
-    assert ledger.past("ward-7", "record").epsilon == 1.25
+    assert charged_epsilon(ledger) == 1.25
     ledger.charge(entry("old-5", 5, 0.25))
     assert verify_ledger(filled) == []
     assert len(FileLedger(filled).entries()) == 6
@@ -780,7 +784,7 @@ def test_failed_sync_raises_and_counts(
         replace_sync(patch, broken)
         with pytest.raises(BudgetError, match="nothing may be released"):
             ledger.charge(entry("run-2"))
-    assert ledger.past("ward-7", "record").epsilon == 1.75
+    assert charged_epsilon(ledger) == 1.75
     ledger.charge(entry("run-3"))
     assert verify_ledger(filled) == []
 
@@ -814,7 +818,7 @@ def test_two_processes_racing_for_the_last_budget(path: Path) -> None:
     for racer in racers:
         racer.join(timeout=300)
     for target in targets:
-        assert FileLedger(target).past("ward-7", "record").epsilon == 1.0
+        assert charged_epsilon(FileLedger(target)) == 1.0
 
 
 def test_charge_reads_and_writes_under_one_lock(
@@ -846,7 +850,7 @@ def test_charge_reads_and_writes_under_one_lock(
     charge(FileLedger(path), entry("run-1", epsilon=1.0), 1.5)
     thread.join()
     assert len(refused) == 1
-    assert FileLedger(path).past("ward-7", "record").epsilon == 1.0
+    assert charged_epsilon(FileLedger(path)) == 1.0
 
 
 def test_threads_sharing_a_ledger_do_not_take_a_charge_for_damage(
@@ -867,9 +871,9 @@ def test_threads_sharing_a_ledger_do_not_take_a_charge_for_damage(
         return raw
 
     monkeypatch.setattr(ledger_file, "read_both", pause)
-    assert ledger.past("ward-7", "record").epsilon == 1.25
+    assert charged_epsilon(ledger) == 1.25
     thread.join()
-    assert ledger.past("ward-7", "record").epsilon == 1.75
+    assert charged_epsilon(ledger) == 1.75
 
 
 CHARGE_LOOP = """
@@ -905,7 +909,7 @@ def test_killed_process_never_undercharges(path: Path) -> None:
         ledger = FileLedger(path)
         least += printed
         assert (0, 0) in ledger.attempts(f"run-{trial}-{printed - 1}")
-        assert least <= ledger.past("ward-7", "record").epsilon <= least + trial + 1
+        assert least <= charged_epsilon(ledger) <= least + trial + 1
         assert verify_ledger(path) == []
 
 
