@@ -226,7 +226,8 @@ def _in_steps(spent: float, total: float) -> float:
     if not 0.0 < total < math.inf or not math.isfinite(spent):
         return spent
     step = total / _STEPS
-    n_steps = math.ceil(spent / step * (1.0 - _RELATIVE_SLACK))
+    # Less than rounding errors of the total are no step.
+    n_steps = math.ceil(spent / step - _STEPS * _RELATIVE_SLACK)
     return step * n_steps
 
 

@@ -54,10 +54,10 @@ class GaussianCost:
 
         As two rows of one person: first one of them is taken away, then the other.
         """
-        own_delta = self.own_delta
-        if other.own_delta > 0.0:
-            own_delta += _more_likely(other.own_delta, self.mu)
-        return GaussianCost(self.mu + other.mu, own_delta)
+        more = other.own_delta
+        if more > 0.0 and self.mu > 0.0:
+            more = _more_likely(more, self.mu)
+        return GaussianCost(self.mu + other.mu, self.own_delta + more)
 
     def epsilon(self, delta: float) -> float:
         """Return the smallest epsilon at a delta, infinity if there is none."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from flwr.app import Message
+from support.asked_plans import room_for
 from support.ledger_entries import charged_epsilon
 from support.messages import RECORD
 from support.protocol_federation import Federation, grid_parts, make_federation
@@ -201,11 +202,10 @@ def test_a_whole_sequence_of_stopped_runs_gets_no_more_than_was_charged(
     it pays most.
     """
     plan = finished(30).plan
-    limits = (
-        {"max_epsilon_total": 3.2 * plan.epsilon}
-        if limit == "epsilon"
-        else {"max_delta_total": 3.2 * DELTA}
-    )
+    total = room_for(3.3, plan.epsilon, DELTA)
+    limits = {"max_delta_total": 3.2 * DELTA}
+    if limit == "epsilon":
+        limits = {"max_epsilon_total": total, "max_delta_total": DELTA}
     n_runs, spent = stopped_runs(ClientPolicy(**limits))  # type: ignore[arg-type]
     assert n_runs == 3
     assert spent == pytest.approx(3 * plan.epsilon)
@@ -213,3 +213,11 @@ def test_a_whole_sequence_of_stopped_runs_gets_no_more_than_was_charged(
     assert (
         true_delta(signals(plan), released_so_far(plan), n_runs) > 2.5 * n_runs * DELTA
     )
+    if limit == "epsilon":
+        # Within the total, although epsilons add up to 1.5 times as much; a fourth run
+        # would be beyond it.
+        assert 3 * plan.epsilon > 1.5 * total
+        mus = signals(plan)
+        require_covered(mus * n_runs, [total] * len(mus) * n_runs)
+        with pytest.raises(AssertionError, match="times the delta"):
+            require_covered(mus * 4, [total] * len(mus) * 4)

@@ -5,6 +5,7 @@ Many runs that are allowed at once are not all charged.
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import threading
@@ -14,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.asked_plans import room_for
 from support.ledger_entries import charged_epsilon
 from support.protocol_federation import grid_parts, make_federation, small_config
 
@@ -32,7 +34,8 @@ SIZES = (120, 80, 60)
 
 def settings_of(ledger: Any) -> NodeSettings:
     """Room for four runs of epsilon 1 without retries."""
-    return NodeSettings(ClientPolicy(max_epsilon_total=4.0), ledger, "rows")
+    policy = ClientPolicy(max_epsilon_total=room_for(4.3, 1.0), max_delta_total=1e-6)
+    return NodeSettings(policy, ledger, "rows")
 
 
 def ask(ledger: Any, run_id: int, wait: Callable[[], Any]) -> str:
@@ -55,7 +58,7 @@ def require_four(told: list[str], spent: float) -> None:
     assert len(told) == N_REQUESTS
     assert told.count("charged") == 4
     assert all(
-        "what is left of this client's max_epsilon_total of 4" in one
+        "what is left of this client's max_epsilon_total of 2" in one
         for one in told
         if one != "charged"
     )
@@ -152,14 +155,14 @@ def test_a_run_that_is_stopped_before_its_first_release_costs_nothing() -> None:
 def test_runs_in_both_units_have_a_total_each() -> None:
     """Neither is added to the other, and each is held against the policy's total."""
     ledgers = {node: MemoryLedger() for node in (2, 3, 4)}
-    policy = ClientPolicy(max_epsilon_total=1.5)
+    policy = ClientPolicy(max_epsilon_total=1.5, max_delta_total=1e-6)
     for unit in ("record", "client"):
         federation = make_federation(grid_parts(SIZES), policy=policy, ledgers=ledgers)
-        federation.start(epsilon=1.0, unit=unit)
+        federation.start(epsilon=1.0, unit=unit, delta=1e-6)
         assert 1.0 <= charged_epsilon(ledgers[2], "rows", unit) <= 1.5
         federation = make_federation(grid_parts(SIZES), policy=policy, ledgers=ledgers)
         with pytest.raises(RefusalError, match="what is left of this client"):
-            federation.start(epsilon=1.0, unit=unit)
+            federation.start(epsilon=1.0, unit=unit, delta=1e-6)
 
 
 # -- series of runs --------------------------------------------------------------------
@@ -182,9 +185,12 @@ def test_a_context_that_served_an_earlier_run_serves_the_next_one_of_the_series(
     result = second.start(dropout=dropout)
     assert result.confirmed == tuple(first.clients)
     assert result.privacy.n_attempts == second.plan.last_round
-    spent = first.ledgers[2].past("rows", "record")
-    assert spent.epsilon == pytest.approx(2 * result.privacy.epsilon_worst_case)
-    assert len(spent.begun) == 2
+    ledger = first.ledgers[2]
+    spent = charged_epsilon(ledger, "rows", "record")
+    assert spent == pytest.approx(2 * result.privacy.epsilon_worst_case)
+    past = ledger.past("rows", "record")
+    assert past.cost.mu == pytest.approx(math.sqrt(2.0) * ledger.entries()[0].mu)
+    assert len(past.begun) == 2
 
 
 def test_a_run_does_not_go_on_with_the_memory_of_another() -> None:

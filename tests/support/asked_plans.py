@@ -10,6 +10,7 @@ from typing import cast
 from flwr_dpkmeans.node.ledger import Past
 from flwr_dpkmeans.node.proposal import Proposal
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
+from flwr_dpkmeans.privacy.gaussian import gaussian_epsilon
 from flwr_dpkmeans.privacy.gaussian_cost import GaussianCost
 from flwr_dpkmeans.privacy.noise import NoiseKind
 from flwr_dpkmeans.sums.plan import Plan
@@ -75,8 +76,14 @@ def asked(
     )
 
 
+def room_for(n_runs: float, epsilon: float, delta: float = PlanValues.delta) -> float:
+    """Total epsilon, at a delta, of so many Gaussian runs at that delta."""
+    mu = math.sqrt(n_runs) * gaussian_cost(epsilon, delta).mu
+    return gaussian_epsilon(mu, delta)
+
+
 def gaussian_cost(epsilon: float, delta: float = PlanValues.delta) -> GaussianCost:
     """The cost of Gaussian noise of so much; what is no number stays none."""
-    if not 0.0 < epsilon < math.inf:
+    if not (0.0 < epsilon < math.inf and 0.0 < delta < 1.0):
         return GaussianCost(epsilon)
     return GaussianCost(1.0 / gaussian_noise_multiplier(epsilon, delta))

@@ -31,9 +31,9 @@ def entry(
     }
     values |= {"delta": 1e-6, "unit": "record"} | others
     delta = values["delta"]
-    if "mu" not in values and isinstance(epsilon, float) and isinstance(delta, float):
-        if epsilon >= 0.0 and 0.0 < delta < 1.0:
-            values |= {"mu": gaussian_cost(epsilon, delta).mu, "own_delta": 0.0}
+    are_numbers = isinstance(epsilon, float) and isinstance(delta, float)
+    if "mu" not in values and are_numbers and epsilon >= 0.0 and 0.0 < delta < 1.0:
+        values |= {"mu": gaussian_cost(epsilon, delta).mu, "own_delta": 0.0}
     return LedgerEntry(
         run_id=run_id, round_index=round_index, epsilon=epsilon, **values
     )

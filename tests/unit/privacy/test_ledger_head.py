@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.asked_plans import room_for
 from support.ledger_entries import (
     charge,
     charged_epsilon,
@@ -525,9 +526,10 @@ def test_a_clock_that_jumps_changes_nothing_but_the_time(
         timedelta(days=-3),
         timedelta(0),
     ]
+    total = room_for(5.5, 0.25)
     for index, jump in enumerate(jumps):
         now[0] += jump
-        charge(FileLedger(path), entry(f"run-{index}", index, 0.25), 1.25)
+        charge(FileLedger(path), entry(f"run-{index}", index, 0.25), total, 1e-6)
         with pytest.raises(ProtocolError, match="already has round"):
             FileLedger(path).charge(entry(f"run-{index}", index, 0.25))
     assert [item.time[:4] for item in FileLedger(path).entries()] == [
@@ -539,6 +541,6 @@ def test_a_clock_that_jumps_changes_nothing_but_the_time(
     ]
     now[0] = datetime(1970, 1, 1, tzinfo=UTC)
     with pytest.raises(BudgetError):
-        charge(FileLedger(path), entry("run-9", 0, 0.1), 1.25)
+        charge(FileLedger(path), entry("run-9", 0, 0.25), total, 1e-6)
     assert charged_epsilon(FileLedger(path)) == 1.25
     assert verify_ledger(path) == []

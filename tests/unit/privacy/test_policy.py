@@ -85,11 +85,11 @@ REFUSALS: list[tuple[dict[str, Any], type[DPKMeansError], str]] = [
         ),
     ),
     (
-        {"max_epsilon_total": 2.0},
+        {"max_epsilon_total": 1.52, "max_delta_total": 1e-6},
         BudgetError,
         (
             "the plan's worst-case epsilon is 1.5, but it does not fit into what is"
-            " left of this client's max_epsilon_total of 2: lower the plan's epsilon or"
+            " left of this client's max_epsilon_total of 1.52: lower the plan's epsilon or"
             " leave this client out."
         ),
     ),
@@ -473,6 +473,9 @@ def test_a_refusal_prints_a_value_that_differs_from_its_bound(
     limit: str, factor: float
 ) -> None:
     most = 4.0 if "epsilon" in limit else 1e-3
+    limits = {limit: most}
+    if limit == "max_epsilon_total":
+        limits["max_delta_total"] = 1e-9
     cost = (
         {"epsilon": 4.0 * factor, "delta": 1e-9}
         if "epsilon" in limit
@@ -480,7 +483,7 @@ def test_a_refusal_prints_a_value_that_differs_from_its_bound(
     )
     plan = replace(PLAN, epsilon_worst_case=cost["epsilon"], **cost)
     with pytest.raises(BudgetError) as caught:
-        ClientPolicy(**{limit: most}).check(asked(plan, 0.0))  # type: ignore[arg-type]
+        ClientPolicy(**limits).check(asked(plan, 0.0))  # type: ignore[arg-type]
     value, bound = re.findall(
         rf"is ([0-9.e-]+),.*{limit} (?:is|of) ([0-9.e-]+):", str(caught.value)
     )[0]
