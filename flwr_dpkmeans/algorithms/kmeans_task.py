@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -121,7 +120,7 @@ class KMeansTask(Task):
         """With as many iterations as there may be."""
         if "max_iter" not in self.options.__dataclass_fields__:
             return self
-        changes: dict[str, Any] = {"max_iter": self.max_rounds or MAX_ITERATIONS}
+        changes: dict[str, object] = {"max_iter": self.max_rounds or MAX_ITERATIONS}
         return replace(self, options=replace(self.options, **changes))
 
     @property

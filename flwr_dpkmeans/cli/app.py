@@ -20,6 +20,7 @@ from flwr_dpkmeans.cli.parsing import Command, Group, PassingOn
 from flwr_dpkmeans.cli.prediction import options, predict
 from flwr_dpkmeans.cli.run import run
 from flwr_dpkmeans.cli.superlink import results, server
+from flwr_dpkmeans.deploy.proxies import leave_loopback_out
 from flwr_dpkmeans.errors import DPKMeansError, nearest
 
 SCRIPT, MODULE = "flwr-dpkmeans", "python -m flwr_dpkmeans"
@@ -100,6 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     SystemExit
         With code 2, of options that cannot be read.
     """
+    leave_loopback_out(os.environ)
     words = list(sys.argv[1:] if arguments is None else arguments)
     is_asked = _COMPLETION in os.environ
     has_command = bool(words) and (words[0] in COMMANDS or words[0].startswith("-"))

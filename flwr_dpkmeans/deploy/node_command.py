@@ -35,6 +35,7 @@ from flwr_dpkmeans.deploy.node_check import check
 from flwr_dpkmeans.deploy.node_options import Isolation, NodeOptions
 from flwr_dpkmeans.deploy.node_setup import SETTINGS_FILE, NewNode, init, pin
 from flwr_dpkmeans.deploy.owner.owner_commands import owner_sees, without_infinities
+from flwr_dpkmeans.deploy.proxies import choose_proxy
 from flwr_dpkmeans.deploy.superlink_answer import (
     MOST_CLOCK_SECONDS,
     UnansweredError,
@@ -161,6 +162,8 @@ def _node(
 ) -> int:
     """Look, and start if nothing is wrong."""
     options = NodeOptions.from_toml(path)
+    # What this process asks, and what it becomes, goes the same way.
+    choose_proxy(options.proxy, os.environ)
     if apps and options.isolation is Isolation.SUBPROCESS:
         raise GuardError("--apps is for isolation = 'process' only: leave it out.")
     if start and not dry:

@@ -100,6 +100,11 @@ class NodeOptions(SettingsFile):
     """Private key that the SuperLink knows this SuperNode by."""
     insecure: bool = False
     """Without TLS, for a SuperLink on this machine only."""
+    proxy: str = Field("", pattern="^(none|https?://[^/@]+(:[0-9]+)?/?)?$")
+    """Proxy on the way to the SuperLink, http://HOST:PORT; "none": there is none.
+
+    "": as https_proxy and no_proxy say. This machine is never asked through one.
+    """
     host: str = "127.0.0.1"
     """Where this node's own programs find the SuperNode.
 

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
 from flwr_dpkmeans.deploy.node_options import NodeOptions
+from flwr_dpkmeans.deploy.proxies import proxy_before
 from flwr_dpkmeans.errors import ConfigurationError, PeerError
 from flwr_dpkmeans.flower import _private
 
@@ -26,6 +27,9 @@ What drifts is mended long before.
 
 _KEY_MEND = "ssh-keygen -t ecdsa -b 384 -N '' makes one"
 
+_WITHOUT_PROXY = (
+    "leave the proxy out of this way by proxy = 'none' in NODE.toml or by no_proxy"
+)
 _DATE_SECONDS = 2.0
 """How old the date in an answer may be.
 
@@ -66,7 +70,14 @@ def ask(options: NodeOptions) -> Answer:
         else ec.generate_private_key(ec.SECP384R1())
     )
     request = _private.impossible_activation(key.public_key())
+    proxy = proxy_before(options.superlink, insecure=options.insecure)
     where = f"superlink {options.superlink}"
+    proxy_first = proxy_last = ""
+    if proxy is not None:
+        where += f" through {proxy}"
+        # What does not answer is rather the proxy; what answers is rather not.
+        proxy_first = f"correct {proxy.variable}, or {_WITHOUT_PROXY}, or "
+        proxy_last = f", or {_WITHOUT_PROXY}"
     authority = str(options.root_certificates) if options.root_certificates else None
     try:
         with _private.fleet_client(
@@ -102,13 +113,14 @@ def ask(options: NodeOptions) -> Answer:
         ):
             mend = (
                 "correct superlink and root-certificates, as its operator says on a way"
-                " that you trust"
+                f" that you trust{proxy_last}"
             )
             raise ConfigurationError(
                 f"{where} is not the one that this node knows ({error}): {mend}."
             ) from error
         raise UnansweredError(
-            f"{where} does not answer ({error}): have it started, or correct superlink."
+            f"{where} does not answer ({error}): {proxy_first}have it started, or"
+            " correct superlink."
         ) from error
     times = [
         ssl.cert_time_to_seconds(certificate[side])

@@ -422,8 +422,9 @@ def read_toml(path: str | Path, name: str) -> dict[str, object]:
     One that cannot be read is a ConfigurationError that calls it `name`.
     """
     try:
-        with Path(path).open("rb") as file:
-            return tomllib.load(file)
+        # Editors of Windows put a byte order mark before a text, which TOML has not.
+        text = Path(path).read_bytes().decode("utf-8-sig")
+        return tomllib.loads(text)
     except OSError as error:
         raise ConfigurationError(
             f"{name} cannot be read ({error.strerror or error}): correct its path."

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from flwr_dpkmeans.errors import BudgetError, LocalMisuseError, listed
 from flwr_dpkmeans.planner.centroid_noise import centroid_noise, noise_in_units
@@ -117,7 +116,7 @@ class Forecast:
         """Epsilon that the recommended algorithm needs for the target."""
         return self.algorithms[0].epsilon_for_target
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain values with stable keys that strict JSON can hold.
 
         What is infinite or unknown is None.
@@ -281,5 +280,5 @@ def notes_on(
     )
 
 
-def _plain(value: object) -> Any:
+def _plain(value: object) -> object:
     return json.loads(json.dumps(value), parse_constant=lambda _: None)

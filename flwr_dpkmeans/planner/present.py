@@ -5,7 +5,7 @@ Its table, and its picture of expected excess against epsilon and against k.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flwr_dpkmeans.planner.excess import MOST_EPSILON
 from flwr_dpkmeans.privacy.release import PrivacyUnit
@@ -13,6 +13,9 @@ from flwr_dpkmeans.results.pictures.figures import new_figure, png_of
 from flwr_dpkmeans.results.rendering import rendered
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
     from flwr_dpkmeans.planner.excess import Curve
     from flwr_dpkmeans.planner.forecast import AlgorithmForecast, Forecast
 
@@ -42,7 +45,7 @@ def draw_forecast(forecast: Forecast) -> bytes:
     return png_of(forecast_figure(forecast))
 
 
-def forecast_figure(forecast: Forecast) -> Any:
+def forecast_figure(forecast: Forecast) -> Figure:
     """Draw expected excess, with its candidates as lines and the request marked."""
     from matplotlib.ticker import LogLocator
 
@@ -109,7 +112,7 @@ def _lowest(forecast: Forecast) -> float:
 
 
 def _draw_curves(
-    axis: Any,
+    axis: Axes,
     forecast: Forecast,
     name: str,
     requested: float,
@@ -144,7 +147,7 @@ def _draw_curves(
 
 
 def _draw_curve(
-    axis: Any,
+    axis: Axes,
     points: Curve,
     candidate: AlgorithmForecast,
     index: int,

@@ -150,7 +150,7 @@ class PlanningRequest(Options):
     def of_run(
         cls,
         run_options: Mapping[str, object],
-        server_data: Any,
+        server_data: object,
         shape: tuple[int, int, int],
         goals: tuple[float, float, int],
         private_count: bool | None,
@@ -244,7 +244,7 @@ class PlanningRequest(Options):
             box=(widest.lower, widest.upper) if config.private_bounds else None,
         )
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain values with stable keys."""
         shape = {
             name: getattr(self, name)

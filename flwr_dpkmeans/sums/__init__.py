@@ -12,7 +12,6 @@ rounds itself.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
 
 # Names are looked up when they are first used: whoever needs one module of this room
 # does not load SciPy for another.
@@ -36,7 +35,7 @@ _HOMES = {
 __all__ = [*_HOMES]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Import a public name when it is first used."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.privacy.release import PrivacyUnit
@@ -27,27 +26,26 @@ def require_shares(name: str, shares: object) -> None:
         )
 
 
-def clip_bound(example: str, about: str) -> Any:
+def clip_bound(example: str, about: str) -> float | None:
     """A clip bound that follows from server data unless it is given."""
-    return real(
+    bound: float | None = real(
         None,
         0.0,
         math.inf,
         example,
         f"{about}, in the caller's units; automatic: from server data",
     )
+    return bound
 
 
 def sums_bound_option() -> float | None:
     """Declare the clip bound of a Lloyd round's sums."""
-    bound: float | None = clip_bound("400.0", "norm of a client's cluster sums")
-    return bound
+    return clip_bound("400.0", "norm of a client's cluster sums")
 
 
 def counts_bound_option() -> float | None:
     """Declare the clip bound of a Lloyd round's counts."""
-    bound: float | None = clip_bound("30.0", "norm of a client's rows by cluster")
-    return bound
+    return clip_bound("30.0", "norm of a client's rows by cluster")
 
 
 def budget_shares(public: PublicFacts) -> tuple[float, ...]:

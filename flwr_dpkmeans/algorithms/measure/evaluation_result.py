@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from flwr_dpkmeans.algorithms.measure.cell_table import CellTable
 from flwr_dpkmeans.algorithms.measure.evaluated_state import (
@@ -84,7 +83,7 @@ class EvaluationResult:
     matching: tuple[tuple[int, int], ...] = ()
     """The one-to-one matching, as pairs (cluster, class)."""
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain values with stable keys, for JSON."""
         return dict(json.loads(json.dumps(asdict(self))))
 

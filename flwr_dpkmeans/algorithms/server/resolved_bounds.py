@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -31,9 +30,9 @@ def is_private(value: object) -> bool:
 
 
 def resolve_bounds(
-    bounds: Any,
-    server_data: Any,
-    domain: Any = None,
+    bounds: object,
+    server_data: object,
+    domain: object = None,
     *,
     names: Sequence[str] = (),
     allow_unnamed: bool = False,

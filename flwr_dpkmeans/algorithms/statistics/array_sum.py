@@ -14,9 +14,10 @@ import math
 import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.budget.noise_budget import allocate
 from flwr_dpkmeans.algorithms.budget.noise_kinds import ReleasePart
@@ -60,6 +61,8 @@ DEFAULT_CLIP = 1.0
 """With noise, where no clip is stated."""
 DTYPES = ("float32", "float64", "int64")
 """Types that arrays can come back as."""
+TypedArray = NDArray[np.generic]
+"""An array of an app, of its own type."""
 _REAL_KINDS = "biuf"
 """Kinds of types, as NumPy names them, that an app may answer."""
 
@@ -287,9 +290,9 @@ class ArraySumTask(Task):
 
     def contribution(
         self,
-        before: Mapping[str, Any],
-        answer: Mapping[str, Any],
-        n_examples: Any,
+        before: Mapping[str, TypedArray],
+        answer: Mapping[str, TypedArray],
+        n_examples: object,
     ) -> Array:
         """What a client adds, and behind it its weight, from its app's answer.
 
@@ -309,7 +312,7 @@ class ArraySumTask(Task):
             ]
         return np.concatenate([*moves, [self._weight(n_examples)]])
 
-    def _require_real(self, answer: Mapping[str, Any]) -> None:
+    def _require_real(self, answer: Mapping[str, TypedArray]) -> None:
         """Refuse arrays of a type that has no real numbers."""
         for name, array in answer.items():
             dtype = np.asarray(array).dtype
@@ -318,7 +321,7 @@ class ArraySumTask(Task):
                     f"the app answers {dtype} for array {name!r}: answer real numbers."
                 )
 
-    def _weight(self, n_examples: Any) -> float:
+    def _weight(self, n_examples: object) -> float:
         if not self.most_examples:
             return 1.0
         if n_examples is None:
@@ -400,7 +403,7 @@ class ArraySumTask(Task):
         self,
         state: State,
         n_clients: int,
-    ) -> dict[str, Any]:
+    ) -> dict[str, TypedArray]:
         """The arrays, moved by the released sums so far, each of its type."""
         scale = self.scale(n_clients)
         start = (
@@ -424,7 +427,8 @@ class ArraySumTask(Task):
         state: State,
     ) -> Result:
         """The arrays by name."""
-        return Result(self.named(state, plan.n_clients))
+        arrays = self.named(state, plan.n_clients)
+        return Result(cast("Mapping[str, Array]", arrays))
 
     def cautions(self, plan: Plan) -> tuple[str, ...]:
         """With noise nobody may count what was clipped.
@@ -457,11 +461,11 @@ class ArraySumTask(Task):
         )
 
 
-def _as_double(array: Any) -> Array:
+def _as_double(array: object) -> Array:
     return np.asarray(array).astype(np.float64, casting="same_kind")
 
 
-def _typed(values: Array, dtype: str) -> Any:
+def _typed(values: Array, dtype: str) -> TypedArray:
     """Values as a type that an array comes back as.
 
     Whole numbers are rounded to the nearest.
