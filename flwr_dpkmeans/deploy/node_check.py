@@ -341,7 +341,7 @@ class NodeCheck:
             )
         return (
             f"at most epsilon {rules.max_epsilon_per_run:g} for a run,"
-            f" {rules.max_epsilon_total:g} in all at delta {rules.total[1]:g}"
+            f" {rules.max_epsilon_total:g} in all at delta {rules.total.delta:g}"
         )
 
     def _identity(self) -> str:

@@ -160,14 +160,13 @@ class NodeGuard(Guard):
         self._admit(plan, Past())
         self._admit(plan, Past(), self._n_plans_today(digest))
         past = self.require_allowed(plan)
-        limit = self.settings.policy.max_epsilon_total
         logger.info(
             f"allowed by this node's policy: {self._spent(past)} was spent in other"
             " runs of this unit",
             extra=event(
                 "plan allowed",
                 spent=json_number(past.total[0]),
-                limit=json_number(limit),
+                limit=json_number(self.settings.policy.max_epsilon_total),
             ),
         )
 
@@ -188,7 +187,7 @@ class NodeGuard(Guard):
 
     def _spent(self, past: Past) -> str:
         """Say what runs on the data set have cost, and of which limit, if any."""
-        epsilon, delta = past.spent(*self.settings.policy.total)
+        epsilon, delta = past.spent(self.settings.policy.total)
         limit = self.settings.policy.max_epsilon_total
         most = "" if math.isinf(limit) else f" of {limit:.4g}"
         cost = f"epsilon {epsilon:.4g}{most} at delta {delta:.3g}"
@@ -213,15 +212,15 @@ class NodeGuard(Guard):
         unit = plan.settings.unit.value
         past = self.settings.ledger.past(self.data_id, unit)
         total = self.settings.policy.total
-        epsilon, delta = past.spent(*total)
+        epsilon, delta = past.spent(total)
         left = ""
-        if not math.isinf(total[0]):
-            rest = past.cost.left(*total)
+        if not math.isinf(total.epsilon):
+            rest = total.left(past.cost)
             left = f"; one more run may cost {rest:.4g} by its policy"
         return (
             f"By this party's ledger this run cost epsilon {cost_of(plan)[0]:.4g} at"
-            f" most, and all {len(past.begun)} runs of unit {unit!r} on data set"
-            f" {self.data_id!r} cost {epsilon:.4g} at delta {delta:.3g}{left}."
+            f" most, and all runs of unit {unit!r} on data set {self.data_id!r} cost"
+            f" {epsilon:.4g} at delta {delta:.3g}{left}."
         )
 
     def _admit(

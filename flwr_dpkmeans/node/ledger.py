@@ -1,9 +1,10 @@
 """A client's privacy ledger: what was charged, before anything was sent.
 
 One (run, round, attempt) is charged once, and a run all that it can cost with its first
-release. What other runs cost is added up in one unit of privacy, as squared GDP
-parameters: `flwr_dpkmeans.privacy.gaussian_cost`. That holds as well where each run is
-chosen by what the ones before have released, under a total that is fixed before.
+release; a later one lowers that where the run's count has left less to pay for. What
+other runs cost is added up in one unit of privacy, as squared GDP parameters:
+`flwr_dpkmeans.privacy.gaussian_cost`. That holds as well where each run is chosen by
+what the ones before have released, under a total that is fixed before.
 
 `node.ledger_file` keeps a ledger on the client's own disk: `charge` returns only after
 the entry is there, so whatever was sent has been charged, whichever way the process
@@ -15,12 +16,12 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from flwr_dpkmeans.errors import ProtocolError, distinct_texts
 from flwr_dpkmeans.node.ledger_entries import RESULT_TAKEN, LedgerEntry, PlanNote
-from flwr_dpkmeans.privacy.gaussian_cost import GaussianCost
+from flwr_dpkmeans.privacy.gaussian_cost import GaussianCost, Total
 from flwr_dpkmeans.privacy.provenance import utc_now
 
 _RELATIVE_SLACK = 1e-8
@@ -59,11 +60,11 @@ class Past:
         delta = self.delta + self.cost.own_delta
         return self.cost.epsilon(delta), delta
 
-    def spent(self, epsilon: float, delta: float) -> tuple[float, float]:
+    def spent(self, total: Total) -> tuple[float, float]:
         """Return what they have cost of a total, at its delta if it has an epsilon."""
-        if math.isinf(epsilon):
+        if math.isinf(total.epsilon):
             return self.total
-        return self.cost.epsilon(delta), delta
+        return self.cost.epsilon(total.delta), total.delta
 
 
 def run_of(run_id: str) -> str:
@@ -105,7 +106,7 @@ class MemoryLedger:
         self._attempts: dict[str, set[tuple[int, int]]] = {}
         """Of each run, every (round, attempt)."""
         self._runs: dict[str, LedgerEntry] = {}
-        """The first entry of each run, which charges all of it."""
+        """The first entry of each run, with what the run is charged by now."""
         self._plans: list[PlanNote] = []
 
     def _look(self) -> MemoryLedger:
@@ -214,12 +215,12 @@ class MemoryLedger:
     ) -> None:
         """Record a release before it is sent.
 
-        The first entry of a run charges all that the run can cost; later ones add lines
-        only. ``admit(past)`` raises unless the run may be charged besides what the
-        others on its data set have cost; it is called under the lock, so that nobody
-        else charges between its decision and this entry. An attempt that is in the
-        ledger already, or an entry that does not fit its run, is a ProtocolError; a
-        file that is damaged or cannot be written, a BudgetError.
+        The first entry of a run charges all that the run can cost; later ones add
+        lines, and may lower that. ``admit(past)`` raises unless the run may be charged
+        besides what the others on its data set have cost; it is called under the lock,
+        so that nobody else charges between its decision and this entry. An attempt that
+        is in the ledger already, or an entry that does not fit its run, is a
+        ProtocolError; a file that is damaged or cannot be written, a BudgetError.
         """
         with self._guard:
             self._refuse(entry, admit)
@@ -255,8 +256,8 @@ class MemoryLedger:
         for name in ("data_id", "plan_digest", "delta", "unit"):
             if getattr(run, name) != getattr(entry, name):
                 return f"run {entry.run_id!a} began with another {name}"
-        # The first release paid for whatever may follow; what was known by then may not
-        # decide the price any more.
+        # What was paid for covers whatever may follow; what was known by then may not
+        # raise the price any more.
         charges = (
             ("epsilon", entry.epsilon, run.epsilon),
             ("mu", entry.cost.mu, run.cost.mu),
@@ -276,7 +277,10 @@ class MemoryLedger:
         self._entries.append(entry)
         attempts = self._attempts.setdefault(entry.run_id, set())
         attempts.add((entry.round_index, entry.attempt))
-        self._runs.setdefault(entry.run_id, entry)
+        run = self._runs.setdefault(entry.run_id, entry)
+        if entry.mu is not None and entry.cost.is_within(run.cost):
+            cheaper = replace(run, mu=entry.mu, own_delta=entry.own_delta)
+            self._runs[entry.run_id] = cheaper
 
 
 def unfinished(ledger: MemoryLedger, data_id: str) -> LedgerEntry | None:

@@ -21,7 +21,7 @@ from flwr_dpkmeans.node.limit_values import (
     whole_number,
 )
 from flwr_dpkmeans.node.proposal import Proposal
-from flwr_dpkmeans.privacy.gaussian_cost import GaussianCost, largest_mu
+from flwr_dpkmeans.privacy.gaussian_cost import GaussianCost, Total
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.settings import Box
 
@@ -161,11 +161,7 @@ def _fits(cost: float, limit: float) -> bool:
     return cost <= limit * (1.0 + _RELATIVE_SLACK)
 
 
-def beyond_total(
-    proposal: Proposal,
-    epsilon: float,
-    delta: float,
-) -> str | None:
+def beyond_total(proposal: Proposal, total: Total) -> str | None:
     """Say that a plan does not fit into what is left of a total, or None.
 
     The sentence does not repeat what others have spent.
@@ -174,16 +170,16 @@ def beyond_total(
     ----------
     proposal : Proposal
         The plan, and what others have spent.
-    epsilon, delta : float
+    total : Total
         What all runs together may cost.
     """
-    budget, limit = EPSILON, epsilon
-    if math.isinf(epsilon):
+    budget, limit = EPSILON, total.epsilon
+    if math.isinf(total.epsilon):
         # Then deltas alone are limited.
-        budget, limit = DELTA, delta
-        fits = _fits(proposal.past.delta + proposal.plan.delta, delta)
+        budget, limit = DELTA, total.delta
+        fits = _fits(proposal.past.delta + proposal.plan.delta, total.delta)
     else:
-        fits = _fits_total(proposal, epsilon, delta)
+        fits = _fits_total(proposal, total)
     if fits:
         return None
     words = (
@@ -193,25 +189,22 @@ def beyond_total(
     return budget.refusal(proposal, limit, words)
 
 
-def _fits_total(
-    proposal: Proposal,
-    epsilon: float,
-    delta: float,
-) -> bool:
+def _fits_total(proposal: Proposal, total: Total) -> bool:
     """Whether squared GDP parameters, and what is not Gaussian, are within a total."""
     past = proposal.past
     cost = proposal.cost
-    fits_alone = _fits(proposal.epsilon, epsilon) and _fits(proposal.plan.delta, delta)
+    fits_alone = _fits(proposal.epsilon, total.epsilon)
+    fits_alone &= _fits(proposal.plan.delta, total.delta)
     if fits_alone and past.cost == GaussianCost():
         # Whatever its mu: it may use up all of the total, and then no other run fits.
         return True
+    whole = total.cost
     run = past.beside.and_part(cost)
     spent = past.others.mu**2 + run.mu**2 - cost.mu**2
+    square = _in_steps(spent, whole.mu**2) + cost.mu**2
     spent_delta = past.others.own_delta + run.own_delta - cost.own_delta
-    whole = largest_mu(epsilon, delta) ** 2
-    left = delta - _in_steps(spent_delta, delta) - cost.own_delta
-    room = largest_mu(epsilon, left) ** 2
-    return _fits(_in_steps(spent, whole) + cost.mu**2, room)
+    own_delta = _in_steps(spent_delta, whole.own_delta) + cost.own_delta
+    return _fits(square, whole.mu**2) and _fits(own_delta, whole.own_delta)
 
 
 def _in_steps(spent: float, total: float) -> float:

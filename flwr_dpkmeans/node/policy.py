@@ -33,6 +33,7 @@ from flwr_dpkmeans.node.limit_values import (
     read_digests,
     read_names,
     read_peers,
+    read_share,
 )
 from flwr_dpkmeans.node.limits import (
     DELTA,
@@ -49,6 +50,7 @@ from flwr_dpkmeans.node.limits import (
     switch,
 )
 from flwr_dpkmeans.node.proposal import Proposal
+from flwr_dpkmeans.privacy.gaussian_cost import Total
 from flwr_dpkmeans.privacy.noise import NoiseKind
 
 _SECURE_NOISE = (NoiseKind.SECURE, NoiseKind.OPENDP)
@@ -138,6 +140,10 @@ class ClientPolicy:
     """Largest delta of one run, in [0, 1)."""
     max_delta_total: float = limit_field(math.inf, read_amount)
     """Total delta of all of them; left out, it is `max_delta`."""
+    own_delta_share: float = limit_field(0.01, read_share)
+    """Part of it for what is not Gaussian: all of delta of runs that sample clients, or
+    count rows before Laplace noise, and of entries of an older version.
+    """
     allowed_trust: tuple[str, ...] = limit_field(
         (), read_names, _refuse_trust, is_required=True
     )
@@ -305,13 +311,13 @@ class ClientPolicy:
         return cls.from_mapping(read_toml(path, f"the policy file {path}"), base=base)
 
     @property
-    def total(self) -> tuple[float, float]:
-        """Epsilon and delta that all runs of one unit may cost together."""
+    def total(self) -> Total:
+        """What all runs of one unit may cost together."""
         epsilon = self.max_epsilon_total
         delta = self.max_delta_total
         if math.isinf(delta) and not math.isinf(epsilon):
             delta = self.max_delta
-        return epsilon, delta
+        return Total(epsilon, delta, self.own_delta_share)
 
     def require_complete(self) -> None:
         """Refuse everything while a deployed node's policy is incomplete.
@@ -350,7 +356,7 @@ class ClientPolicy:
             sentence = limit.refuse(value, proposal)
             if sentence is not None:
                 raise limit.error(sentence)
-        sentence = beyond_total(proposal, *self.total)
+        sentence = beyond_total(proposal, self.total)
         if sentence is not None:
             raise BudgetError(sentence)
 

@@ -6,7 +6,7 @@ A cost (mu, kappa) says of the outputs P and Q on any two neighbouring data sets
 
 with H(t) the integral of (p - t q)+ and H_mu that of mu-GDP. Costs add up as squares of
 mu and sums of kappa, also where each run is chosen by what the others have released, as
-long as the totals are fixed before. Proof table, row C16.
+long as the totals of both are fixed before. Proof table, row C16.
 """
 
 from __future__ import annotations
@@ -59,6 +59,10 @@ class GaussianCost:
             more = _more_likely(more, self.mu)
         return GaussianCost(self.mu + other.mu, self.own_delta + more)
 
+    def is_within(self, other: GaussianCost) -> bool:
+        """Whether neither part exceeds another cost's."""
+        return self.mu <= other.mu and self.own_delta <= other.own_delta
+
     def epsilon(self, delta: float) -> float:
         """Return the smallest epsilon at a delta, infinity if there is none."""
         room = delta - self.own_delta
@@ -68,15 +72,34 @@ class GaussianCost:
             return math.inf
         return gaussian.gaussian_epsilon(self.mu, min(room, 0.5))
 
-    def left(self, epsilon: float, delta: float) -> float:
-        """Return the epsilon, at that delta, of what else fits into a total."""
-        whole = largest_mu(epsilon, delta - self.own_delta)
-        if not whole > self.mu:
+
+@dataclass(frozen=True)
+class Total:
+    """What all runs together may cost, fixed before the first of them."""
+
+    epsilon: float
+    delta: float
+    own_share: float = 0.01
+    """Part of delta for what is not Gaussian.
+
+    It is no more than that, and mu no more than the rest allows, whatever the other has
+    left: whoever may choose after a release which of them takes the whole delta gets
+    twice as much (`test_a_delta_that_either_may_take_is_caught`).
+    """
+
+    @property
+    def cost(self) -> GaussianCost:
+        """The largest mu, and the largest kappa."""
+        own_delta = self.delta * self.own_share
+        return GaussianCost(largest_mu(self.epsilon, self.delta - own_delta), own_delta)
+
+    def left(self, spent: GaussianCost) -> float:
+        """Return the epsilon, at this delta, of one more Gaussian run that fits."""
+        whole = self.cost
+        if not whole.mu > spent.mu or spent.own_delta > whole.own_delta:
             return 0.0
-        if math.isinf(whole):
-            return math.inf
-        rest = math.sqrt(whole**2 - self.mu**2)
-        return GaussianCost(rest).epsilon(delta)
+        rest = GaussianCost(math.sqrt(whole.mu**2 - spent.mu**2), whole.own_delta)
+        return rest.epsilon(self.delta)
 
 
 def largest_mu(epsilon: float, delta: float) -> float:
@@ -157,7 +180,8 @@ def drawn_cost(mu: float, parts: Iterable[Closeness]) -> GaussianCost | None:
     for epsilon in _TAILS:
         beyond = gaussian.gaussian_delta_bound(epsilon - 1.0, mu)
         slack = slack_cost(closeness.additive, epsilon)
-        tails.append(3.0 * beyond + slack)
+        # e**ratio is below 3.
+        tails.append(3.0 * (beyond + slack))
     own_delta = min(tails)
     return GaussianCost(mu + more, own_delta)
 

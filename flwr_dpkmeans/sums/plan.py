@@ -476,22 +476,30 @@ class Plan:
         )
 
     @cached_property
-    def cost_worst_case(self) -> GaussianCost:
-        """The same as ledgers add it up.
+    def squared_cost(self) -> GaussianCost | None:
+        """The same as squares: what all releases cost, each by its own mu.
 
         Each round once, and for each retry one as strong as any, in any order (the
-        proof page's rows C14 and C16).
+        proof page's rows C14 and C16). Clients that are sampled count as if all took
+        part. None where noise is too coarse.
         """
         signals = [signal(events) for events in self._events_by_round.values()]
         retries = [max(signals, default=0.0)] * self.settings.max_retries
         parts = [event.closeness for event in self.events()]
         n_times = 1 + self.settings.max_retries
-        cost = drawn_cost(math.hypot(*signals, *retries), parts * n_times)
-        is_sampled = self.settings.client_sampling_rate < 1.0
-        if cost is not None and not is_sampled:
-            return cost
+        return drawn_cost(math.hypot(*signals, *retries), parts * n_times)
+
+    @cached_property
+    def cost_worst_case(self) -> GaussianCost:
+        """The same as ledgers add it up, if nothing of the plan follows from a count.
+
+        The smaller one of its squares and its price.
+        """
+        cost = self.squared_cost
         pair = pair_cost(self.epsilon_worst_case, self.delta)
-        if cost is None or pair.mu < cost.mu:
+        if cost is None:
+            return pair
+        if self.settings.client_sampling_rate < 1.0 and pair.mu < cost.mu:
             return pair
         return cost
 

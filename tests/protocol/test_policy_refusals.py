@@ -231,6 +231,16 @@ CASES: dict[str, list[tuple[str, dict[str, Any], str]]] = {
             r"0\.00015: lower the plan's delta or leave this client out\.",
         )
     ],
+    "own_delta_share": [
+        (
+            # No noise is exactly Gaussian.
+            "max-epsilon-total = 90.0\nmax-delta-total = 1e-4\nown-delta-share = 1e-60",
+            {},
+            rf"the plan's worst-case epsilon is {NUMBER}, but it does not fit into what"
+            r" is left of this client's max_epsilon_total of 90: lower the plan's"
+            r" epsilon or leave this client out\.",
+        )
+    ],
     "allowed_trust": [
         (
             'allowed-trust = ["central", "distributed"]',

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from flwr_dpkmeans.errors import BudgetError
-from flwr_dpkmeans.node.ledger import Past, joint_cost
+from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.ledger_entries import LedgerEntry
 from flwr_dpkmeans.node.ledger_file import (
     GENESIS,
@@ -38,14 +37,8 @@ class LedgerReport:
     torn_bytes: int = 0
     is_acceptable: bool = False
 
-    def past(self, data_id: str, unit: str) -> Past:
-        """Add up what the runs on a data set in one unit of privacy have cost."""
-        first: dict[str, LedgerEntry] = {}
-        for entry in self.entries:
-            if (entry.data_id, entry.unit) == (data_id, unit):
-                first.setdefault(entry.run_id, entry)
-        deltas = [run.delta for run in first.values()]
-        return Past(joint_cost(first.values()), delta=math.fsum(deltas))
+    ledger: MemoryLedger = field(default_factory=MemoryLedger)
+    """The sound entries, as they add up."""
 
 
 def inspect_ledger(path: str | Path) -> LedgerReport:
@@ -76,4 +69,5 @@ def inspect_ledger(path: str | Path) -> LedgerReport:
         chain.checksums[-1],
         torn_bytes,
         is_acceptable,
+        chain,
     )

@@ -344,10 +344,10 @@ def owner_sees(options: NodeOptions) -> Line:
     for unit in dict.fromkeys(
         (*(policy.allowed_units or [unit.value for unit in PrivacyUnit]), *charged)
     ):
-        past = report.past(name, unit)
+        past = report.ledger.past(name, unit)
         most = policy.total
-        spent, delta = past.spent(*most)
-        rest = math.inf if math.isinf(most[0]) else past.cost.left(*most)
+        spent, delta = past.spent(most)
+        rest = most.left(past.cost)
         # Lines that are gone had costs, too.
         left.append(
             {
@@ -421,7 +421,7 @@ def _print_table(report: LedgerReport) -> None:
         _runs(report), lambda run: (run["data set"], run["unit"])
     ):
         runs = list(group)
-        epsilon, delta = report.past(name, unit).total
+        epsilon, delta = report.ledger.past(name, unit).total
         totals = {
             "data set": "total",
             "unit": unit,

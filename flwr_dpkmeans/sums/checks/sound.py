@@ -11,7 +11,6 @@ from flwr_dpkmeans.errors import (
     distinct_texts,
 )
 from flwr_dpkmeans.privacy import release
-from flwr_dpkmeans.privacy.gaussian_cost import GaussianCost
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit
 from flwr_dpkmeans.secagg.ring import require_no_wrap
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound
@@ -165,16 +164,6 @@ def check_budget(plan: Plan, charged: float) -> None:
             f"the plan can cost epsilon {cost} {retries}, but {paid} was charged before"
             " the rows were counted: declare n_examples, or lower max_retries."
         )
-
-
-def check_cost(cost: GaussianCost, charged: GaussianCost) -> None:
-    """Refuse a plan that can cost more than ledgers were charged before its count."""
-    if cost.mu <= charged.mu and cost.own_delta <= charged.own_delta:
-        return
-    raise BudgetError(
-        f"the plan can cost mu {cost.mu:.9g}, but {charged.mu:.9g} was charged before"
-        " the rows were counted: declare n_examples, or use a finer grid."
-    )
 
 
 def _can_exceed(plan: Plan, epsilon: float) -> bool:

@@ -14,9 +14,9 @@ from flwr_dpkmeans.privacy.closeness import Closeness
 from flwr_dpkmeans.privacy.gaussian import gaussian_delta, gaussian_delta_bound
 from flwr_dpkmeans.privacy.gaussian_cost import (
     GaussianCost,
+    Total,
     drawn_cost,
     largest_mu,
-    pair_cost,
     pure_mu,
 )
 from flwr_dpkmeans.sums.draft import draft_plan, worst_case, worst_cost
@@ -141,14 +141,23 @@ def test_no_room_is_no_mu(epsilon: float) -> None:
 
 def test_what_is_left_is_what_one_more_run_may_cost() -> None:
     spent = joint(gaussian_cost(0.5, 1e-6), 20)
-    left = spent.left(4.0, 1e-5)
+    total = Total(4.0, 1e-5)
+    left = total.left(spent)
     assert 2.5 < left < 4.0
-    more = spent.and_run(gaussian_cost(left, 1e-5))
-    assert more.epsilon(1e-5) == pytest.approx(4.0)
-    assert GaussianCost().left(4.0, 1e-5) == pytest.approx(4.0)
-    assert GaussianCost(9.0).left(4.0, 1e-5) == 0.0
-    assert GaussianCost(0.1, 1e-5).left(4.0, 1e-5) == 0.0
-    assert GaussianCost(0.1).left(math.inf, 1e-5) == math.inf
+    more = spent.and_run(gaussian_cost(left, 0.99e-5))
+    assert more.mu == pytest.approx(total.cost.mu, rel=1e-9)
+    assert total.left(GaussianCost()) == pytest.approx(4.0)
+    assert total.left(GaussianCost(9.0)) == 0.0
+    assert total.left(GaussianCost(0.1, 1.01e-7)) == 0.0
+    assert total.left(GaussianCost(0.1, 0.99e-7)) > 3.0
+    assert Total(math.inf, 1e-5).left(GaussianCost(0.1)) == math.inf
+    assert Total(math.inf, math.inf).left(GaussianCost(0.1)) == math.inf
+
+
+def test_a_total_has_parts_for_both_that_are_fixed_beforehand() -> None:
+    total = Total(3.0, 1e-5, own_share=0.25)
+    assert total.cost == GaussianCost(largest_mu(3.0, 0.75e-5), 0.25e-5)
+    assert total.cost.epsilon(1e-5) <= 3.0 * (1.0 + 1e-9)
 
 
 def test_without_room_for_what_is_not_gaussian_epsilon_is_infinite() -> None:
@@ -185,33 +194,6 @@ def test_pure_releases_add_up_as_squares() -> None:
     cost = worst_cost(planned(algorithm="sulloyd", max_retries=0))
     assert cost.own_delta == 0.0
     assert cost.mu < 0.6 * pure_mu(1.0)
-
-
-@pytest.mark.parametrize("max_retries", [0, 2])
-def test_a_counted_run_is_charged_no_less_than_any_count_leads_to(
-    max_retries: int,
-) -> None:
-    first = planned(n_examples=None, max_retries=max_retries)
-    charged = worst_cost(first)
-    assert charged.epsilon(1e-6) == pytest.approx(worst_case(first), rel=1e-5)
-    for n_examples in (50, 3000, 10**6):
-        config = first.config
-        final = draft_plan(
-            config,
-            run_id=1,
-            n_clients=20,
-            seed=7,
-            n_features=2,
-            n_examples=n_examples,
-        )
-        assert worst_cost(final) == charged
-        assert final.cost_worst_case.mu <= charged.mu
-        assert final.cost_worst_case.own_delta <= charged.own_delta
-
-
-def test_a_counted_run_with_laplace_noise_is_charged_as_a_pair() -> None:
-    plan = planned(algorithm="sulloyd", n_examples=None, max_retries=0, delta=1e-6)
-    assert worst_cost(plan) == pair_cost(worst_case(plan), 4e-6 / 3.0)
 
 
 def test_a_sampled_run_is_charged_the_smaller_of_two_bounds() -> None:

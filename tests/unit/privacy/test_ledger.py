@@ -45,7 +45,7 @@ from flwr_dpkmeans.node.ledger import MemoryLedger, Past
 from flwr_dpkmeans.node.ledger_entries import LedgerEntry
 from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.privacy.gaussian import gaussian_delta, gaussian_epsilon
-from flwr_dpkmeans.privacy.gaussian_cost import GaussianCost, largest_mu
+from flwr_dpkmeans.privacy.gaussian_cost import GaussianCost, Total
 
 ROOT = Path(ledger_module.__file__).parents[2]
 AnyLedger = FileLedger | MemoryLedger
@@ -299,7 +299,7 @@ def test_a_run_counts_once_against_the_total(ledger: AnyLedger) -> None:
 
 
 def test_runs_may_fill_a_total_up_to_rounding(ledger: AnyLedger) -> None:
-    mu = largest_mu(0.3, 1e-6) / math.sqrt(3.0)
+    mu = Total(0.3, 1e-6).cost.mu / math.sqrt(3.0)
     for run in range(3):
         charge(ledger, entry(f"run-{run}", 0, 0.2, mu=mu, own_delta=0.0), 0.3, 1e-6)
     with pytest.raises(BudgetError):
