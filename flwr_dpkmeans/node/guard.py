@@ -215,8 +215,7 @@ class NodeGuard(Guard):
         epsilon, delta = past.spent(total)
         left = ""
         if not math.isinf(total.epsilon):
-            rest = total.left(past.cost)
-            left = f"; one more run may cost {rest:.4g} by its policy"
+            left = f"; its policy leaves {total.left(past.cost):.4g} for one more"
         return (
             f"By this party's ledger this run cost epsilon {cost_of(plan)[0]:.4g} at"
             f" most, and all runs of unit {unit!r} on data set {self.data_id!r} cost"
