@@ -307,11 +307,11 @@ CEILINGS = {
     "files that import Flower's private modules": 0,
     "a node executes: tokens, lines of code, files": 118200,
     "rooms and files flat in simulations": 12,
-    "test lines per package line": 1.7,
-    "tests that reach a private name": 8,
-    "setattr in tests": 226,
-    "words on pages, pages": 35950,
-    "lines over 88 columns, package and tests": 210,
+    "test lines per package line": 1.5,
+    "tests that reach a private name": 6,
+    "setattr in tests": 132,
+    "words on pages, pages": 36000,
+    "lines over 88 columns, package and tests": 0,
     "functions more complex than 10": 0,
     "functions with more than 8 arguments": 0,
     "summaries of more than one line": 0,
@@ -444,7 +444,7 @@ def private_flower() -> list[str]:
 
 
 def executed_modules() -> list[str]:
-    """Modules of the package that a node's ClientApp imports before its first message."""
+    """Modules of the package that a node's app imports before its first message."""
     script = (
         "import sys, flwr_dpkmeans.flower.client_app as app; app.app;"
         f"print(*[n for n in sys.modules if n.split('.')[0] == {PACKAGE!r}])"

@@ -83,13 +83,15 @@ def all_commands(
     del version
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, commands: typer.Typer = app) -> int:
     """Run the command that a command line begins with.
 
     Parameters
     ----------
     arguments : sequence of str, optional
         Without the program's name; None: those of this process.
+    commands : typer.Typer
+        What the names stand for.
 
     Returns
     -------
@@ -107,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     has_command = bool(words) and (words[0] in COMMANDS or words[0].startswith("-"))
     if not has_command and not is_asked:
         return _without_command(words)
-    command = typer.main.get_command(app)
+    command = typer.main.get_command(commands)
     if is_asked:
         command.main(words, prog_name=SCRIPT)
     try:

@@ -34,23 +34,26 @@ _LOCAL_SUPERLINK = "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT", "39091"
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-def print_findings() -> int:
-    """Print a line for each item; 1 if one is wrong."""
+def print_findings(installed: Callable[[str], str] = version) -> int:
+    """Print a line for each item; 1 if one is wrong.
+
+    ``installed(name)`` is the version of a package that is here.
+    """
     is_wrong = False
-    for finding in findings():
+    for finding in findings(installed):
         print(finding, flush=True)
         is_wrong = is_wrong or finding.verdict is Verdict.WRONG
     return int(is_wrong)
 
 
-def findings() -> Iterator[Finding]:
+def findings(installed: Callable[[str], str] = version) -> Iterator[Finding]:
     """Look at one item after the other."""
     looks: dict[str, Callable[[], str]] = {
         "package": _package,
         "python": _python,
-        "flower": _flower,
-        "ray": _ray,
-        "libraries": _libraries,
+        "flower": lambda: _flower(installed),
+        "ray": lambda: _ray(installed),
+        "libraries": lambda: _libraries(installed),
         "kernels": _kernels,
         "results": _results,
         "home": _flower_home,
@@ -82,16 +85,16 @@ def _python() -> str:
     return f"Python {text}, {sys.executable}"
 
 
-def _flower() -> str:
-    flower = _version_of("flwr")
+def _flower(installed: Callable[[str], str]) -> str:
+    flower = _version_of("flwr", installed)
     if not is_tried(flower):
         raise NoteError(f"Flower {flower} was not tried: {' and '.join(TRIED)} were")
     return f"Flower {flower}, tried"
 
 
-def _ray() -> str:
+def _ray(installed: Callable[[str], str]) -> str:
     try:
-        return f"Ray {version('ray')}, for simulations"
+        return f"Ray {installed('ray')}, for simulations"
     except PackageNotFoundError as error:
         raise NoteError(
             "Ray is not here, which simulations with `flwr run` need:"
@@ -99,7 +102,7 @@ def _ray() -> str:
         ) from error
 
 
-def _libraries() -> str:
+def _libraries(installed: Callable[[str], str]) -> str:
     """Whether what the package asks for is here, in a version that it takes."""
     try:
         lines = requires(PACKAGE) or []
@@ -116,7 +119,7 @@ def _libraries() -> str:
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""})
     ]
     for requirement in needed:
-        present = _version_of(requirement.name)
+        present = _version_of(requirement.name, installed)
         if not requirement.specifier.contains(present, prereleases=True):
             raise ConfigurationError(
                 f"{requirement.name} {present} is here, but the package takes"
@@ -133,9 +136,9 @@ def _kernels() -> str:
     return there.because
 
 
-def _version_of(name: str) -> str:
+def _version_of(name: str, installed: Callable[[str], str]) -> str:
     try:
-        return version(name)
+        return installed(name)
     except PackageNotFoundError as error:
         raise ConfigurationError(
             f"{name} is not installed: pip install {name}."

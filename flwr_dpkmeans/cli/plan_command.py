@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 
@@ -34,14 +35,27 @@ from flwr_dpkmeans.planner.request import PlanningRequest
 from flwr_dpkmeans.results.rendering import MARKDOWN
 from flwr_dpkmeans.results.whole_files import write_whole
 
+MakeForecast = Callable[[PlanningRequest, Callable[[int, int], None]], Forecast]
 
-def print_forecast(options: PlanOptions) -> int:
-    """Forecast and print; returns 0.
 
-    Or 2 if something that was asked for does not exist.
+def print_forecast(
+    options: PlanOptions,
+    make: MakeForecast = make_forecast,
+    screen: type[Console] = Console,
+) -> int:
+    """Forecast and print; 2 if something that was asked for does not exist, else 0.
+
+    Parameters
+    ----------
+    options : PlanOptions
+        Of the command line.
+    make : callable, optional
+        Makes the forecast of a request, and says how far it is.
+    screen : type, optional
+        Class of consoles.
     """
     try:
-        forecast = make_one(options)
+        forecast = make_one(options, make, screen)
         if options.output is not None:
             _write(forecast, Path(options.output))
     except DPKMeansError as error:
@@ -49,26 +63,30 @@ def print_forecast(options: PlanOptions) -> int:
         return 2
     if options.json:
         print(_json(forecast), end="")
-    elif Console().is_terminal:
-        Console().print(Markdown(described(forecast, MARKDOWN)))
+    elif screen().is_terminal:
+        screen().print(Markdown(described(forecast, MARKDOWN)))
     else:
         print(forecast)  # whole, as nobody knows how wide it may be
     return 0
 
 
-def make_one(options: PlanOptions) -> Forecast:
+def make_one(
+    options: PlanOptions,
+    make: MakeForecast = make_forecast,
+    screen: type[Console] = Console,
+) -> Forecast:
     """Forecast with a progress bar, or a line where it would not be seen.
 
-    On the error stream: output stays clean.
+    Both are on the error stream: output stays clean.
     """
     request = request_of(options)
-    console = Console(stderr=True)
+    console = screen(stderr=True)
     if not console.is_terminal:
         # Older versions of rich write an empty line for a bar that is switched off.
-        return make_forecast(request, _begun)
+        return make(request, _begun)
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("simulating on synthetic data", total=None)
-        return make_forecast(
+        return make(
             request,
             lambda done, total: progress.update(task, completed=done, total=total),
         )

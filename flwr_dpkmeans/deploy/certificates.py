@@ -44,10 +44,13 @@ def write_certificates(
     folder: Path,
     hosts: Iterable[str],
     days: int,
+    skew: datetime.timedelta = _CLOCK_SKEW,
 ) -> None:
     """Write ``ca.crt``, and the SuperLink's ``server.pem`` and ``server.key``.
 
     For hosts by name or IP address.
+
+    They hold from `skew` ago, so that clocks need not agree.
 
     The authority's private key is used once and never written: nobody can make another
     certificate with it.
@@ -88,7 +91,7 @@ def write_certificates(
             public,
             x509.random_serial_number(),
         )
-        builder = builder.not_valid_before(now - _CLOCK_SKEW).not_valid_after(
+        builder = builder.not_valid_before(now - skew).not_valid_after(
             now + datetime.timedelta(days=days)
         )
         for critical, extension in (

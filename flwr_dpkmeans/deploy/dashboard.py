@@ -222,13 +222,13 @@ def _runs(folder: Path, most: int | None = None) -> list[RunProgress]:
     return [read_progress(place) for place in runs_below(folder)[:most]]
 
 
-def server_page(folder: Path) -> str:
+def server_page(folder: Path, most: int = MOST_RUNS) -> str:
     """All runs, and more of those under way and of the newest."""
     if not folder.is_dir():
         raise ConfigurationError(
             f"{folder} is no folder: give a server's, or that of its runs."
         )
-    runs = _runs(folder, MOST_RUNS)
+    runs = _runs(folder, most)
     shown = [
         run
         for place, run in enumerate(runs)

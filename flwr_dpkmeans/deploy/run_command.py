@@ -53,7 +53,6 @@ from flwr_dpkmeans.sums.plan import Plan
 _FLWR = (sys.executable, "-m", "flwr.cli.app")
 _OWN_APP = "flwr_dpkmeans.flower.server_app:app"
 _STARTED = re.compile(r'(?:started run |"run-id": ")(\d+)')
-_PATIENCE_SECONDS, _POLL_SECONDS = 120.0, 2.0
 _GONE = "unregistered"
 _WORDLESS = (
     "Task failed with unknown error",
@@ -71,6 +70,14 @@ _GOES_ON = (
     " stop {}'"
 )
 _OPEN = "stopped before Flower named a run: 'flwr list' says whether one was started"
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a SuperLink that does not answer is waited for."""
+
+    seconds: float = 120.0
+    poll_seconds: float = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +112,7 @@ class RunRequest:
     unknown: Sequence[str] = ()
 
 
-def run_app(request: RunRequest) -> int:
+def run_app(request: RunRequest, patience: Patience | None = None) -> int:
     """Check, run and stream.
 
     The code is 0 only if the run completed, 130 if it was left to itself by Ctrl-C.
@@ -113,6 +120,7 @@ def run_app(request: RunRequest) -> int:
     Raises the sentences of the ServerApp, before anything is started; whatever is wrong
     otherwise Flower says itself.
     """
+    patience = Patience() if patience is None else patience
     if is_own(request.app):
         for text in request.run_config:
             require_pairs("--run-config", text)
@@ -121,7 +129,7 @@ def run_app(request: RunRequest) -> int:
     if request.server is None:
         check(request)
         environment = os.environ | {"PATH": search_path()}
-        return _streamed(request.superlink, request.words, environment)
+        return _streamed(request.superlink, request.words, environment, patience)
     options = ServerOptions.load(request.server)
     require_proposed(Path(request.app), options.invitation)
     try:
@@ -138,7 +146,7 @@ def run_app(request: RunRequest) -> int:
         words += ["--run-config", settings_text(settings)]
     if request.format:
         words += ["--format", request.format]
-    code = _streamed(None, words, options.environment)
+    code = _streamed(None, words, options.environment, patience)
     if code == 0 and is_own(request.app):  # others write what they will
         print(
             f"{settings['output']} has the server's report, each party's own folder its"
@@ -269,6 +277,7 @@ def _streamed(
     superlink: str | None,
     arguments: Sequence[str],
     environment: Mapping[str, str],
+    patience: Patience,
 ) -> int:
     command = [
         *_FLWR,
@@ -309,6 +318,7 @@ def _streamed(
             file=sys.stderr,
         )
     ended = _end_of(
+        patience,
         environment,
         *([superlink] if superlink else []),
         "--run-id",
@@ -323,22 +333,26 @@ def _streamed(
     return 1
 
 
-def _end_of(environment: Mapping[str, str], *which: str) -> Mapping[str, str]:
+def _end_of(
+    patience: Patience,
+    environment: Mapping[str, str],
+    *which: str,
+) -> Mapping[str, str]:
     """What is said of a run that has ended.
 
     However often the SuperLink is killed meanwhile.
     """
     last_answer = time.monotonic()
-    while time.monotonic() - last_answer < _PATIENCE_SECONDS:
+    while time.monotonic() - last_answer < patience.seconds:
         with suppress(PeerError):
             (run,) = listed_runs(environment, *which)
             if run["status"].startswith("finished"):
                 return run
             last_answer = time.monotonic()
-        time.sleep(_POLL_SECONDS)
+        time.sleep(patience.poll_seconds)
     return {
         "status": "of unknown status",
-        "status-details": f"no answer for {_PATIENCE_SECONDS:g} s: see flwr list.",
+        "status-details": f"no answer for {patience.seconds:g} s: see flwr list.",
     }
 
 

@@ -26,6 +26,7 @@ from flwr_dpkmeans.deploy.invitation import Invitation
 from flwr_dpkmeans.deploy.settings_file import LocalPath, SettingsFile
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower._private import superlink_client
+from flwr_dpkmeans.flower.messages.parties import Parties
 from flwr_dpkmeans.node.identity import write_new
 
 if TYPE_CHECKING:
@@ -176,9 +177,11 @@ class ServerOptions(SettingsFile):
         stated: Mapping[str, SettingValue],
     ) -> dict[str, SettingValue]:
         """A run's configuration, with what is known here and not stated there."""
-        n_parties = len(Invitation.from_toml(self.invitation).parties)
+        invited = Invitation.from_toml(self.invitation).parties
+        stated_parties = [str(stated.get(key, "")) for key in ("parties", "without")]
+        taking_part = Parties.of_texts(*stated_parties).chosen(invited)
         settings: dict[str, SettingValue] = {
-            "num-clients": n_parties,
+            "num-clients": len(taking_part),
             "output": str(self.results),
             **stated,
         }

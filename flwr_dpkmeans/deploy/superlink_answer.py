@@ -6,6 +6,7 @@ import datetime
 import email.utils
 import ssl
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,7 +57,7 @@ class Answer:
     """From when to when it holds; empty without TLS."""
 
 
-def ask(options: NodeOptions) -> Answer:
+def ask(options: NodeOptions, clock: Callable[[], float] = time.time) -> Answer:
     """Ask for what a SuperLink refuses even to nodes that it knows.
 
     So that nothing changes there.
@@ -83,12 +84,12 @@ def ask(options: NodeOptions) -> Answer:
         with _private.fleet_client(
             options.superlink, authority, key, insecure=options.insecure
         ) as client:
-            before = time.time()
+            before = clock()
             try:
                 client.ActivateNode(request)
                 raise ValueError("it takes what Flower refuses")
             except httpx.HTTPStatusError as error:
-                after, response = time.time(), error.response
+                after, response = clock(), error.response
                 is_flowers, knows_key = _private.refusal_in(response.text)
                 date = response.headers.get("date", "")
                 sent = email.utils.parsedate_to_datetime(date).timestamp()

@@ -26,6 +26,7 @@ from flwr_dpkmeans.flower.client.simulated_tables import (
     mixture_of,
     simulated_part,
 )
+from flwr_dpkmeans.flower.messages.parties import Parties
 from flwr_dpkmeans.flower.messages.server_kind import is_simulated_server
 from flwr_dpkmeans.flower.run_keys import (
     DEFAULTS,
@@ -117,12 +118,13 @@ def strategy_from_run_config(
         )
     server_data = _server_data(config) if server_points is None else server_points
     options = _public_facts(config) | _stated_options(config)
-    n_clients = _unless_auto(config, "num-clients")
+    parties = Parties.of_texts(str(config["parties"]), str(config["without"]))
+    n_clients = parties.expected(_unless_auto(config, "num-clients"))
     if n_clients is None and not config[SIMULATED]:
         raise ConfigurationError(
             "num-clients is 'auto', but outside a simulation nobody knows how many"
             " clients are still to join: give the number that must take part, such as"
-            " num-clients=3."
+            " num-clients=3, or name them, such as parties='ward-7, ward-9'."
         )
     if makes_clusters:
         # Flower may bring an override that stands beside "auto" as text.
@@ -141,6 +143,7 @@ def strategy_from_run_config(
             config["concurrent"],
         ),
         n_clients=n_clients,
+        parties=parties,
         **options,
     )
 

@@ -33,6 +33,7 @@ from flwr_dpkmeans.errors import (
 from flwr_dpkmeans.flower.messages.exchange import exchange
 from flwr_dpkmeans.flower.messages.joining import turn, wait_for_nodes
 from flwr_dpkmeans.flower.messages.message_sizes import log_size
+from flwr_dpkmeans.flower.messages.parties import ANYBODY, Parties
 from flwr_dpkmeans.flower.messages.replies import answers_of, message_of
 from flwr_dpkmeans.flower.messages.server_kind import is_deployed
 from flwr_dpkmeans.flower.progress import Progress
@@ -105,9 +106,10 @@ class PrivateKMeans(Strategy):
         Told a `Step` after each aggregation; by default it is logged as one line.
     **options
         Every other option of a run: ``n_clients``, the cohort to wait for, by default
-        whoever is there; ``n_features``, by default asked from the clients; ``trust``,
-        ``noise``, ``max_iter``, the algorithm's own, such as ``alpha`` of `FastLloyd`,
-        and objects such as ``unit=ClientLevel(20)``.
+        whoever is there; ``parties``, the names of the nodes that take part (or
+        `Parties`), as ``["ward-7", "ward-9"]``; ``n_features``, by default asked from
+        the clients; ``trust``, ``noise``, ``max_iter``, the algorithm's own, such as
+        ``alpha`` of `FastLloyd`, and objects such as ``unit=ClientLevel(20)``.
 
     Raises
     ------
@@ -135,6 +137,7 @@ class PrivateKMeans(Strategy):
         on_step: OnStep | None = None,
         **options: object,
     ) -> None:
+        parties = Parties.stated(options.pop("parties", None))
         options.setdefault("algorithm", self.algorithm)
         options |= {
             "n_clusters": n_clusters,
@@ -168,6 +171,7 @@ class PrivateKMeans(Strategy):
             timeouts,
             on_step,
         )
+        self.parties = parties
 
     @classmethod
     def from_config(
@@ -214,6 +218,8 @@ class PrivateKMeans(Strategy):
             )
         self.config, self._server_points = config, points
         self.timeouts = timeouts or Timeouts()
+        self.parties = ANYBODY
+        """Nodes that take part, by name."""
         self._on_step = on_step or log_step
         self._on_warning = on_warning
         self._warned: list[str] = []
@@ -543,6 +549,7 @@ class PrivateKMeans(Strategy):
                 config.min_clients,
                 waiting,
                 joined,
+                self.parties,
             )
         )
         plan, server_points = first_plan(

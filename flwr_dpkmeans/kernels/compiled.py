@@ -34,6 +34,11 @@ _ARGUMENTS = {
         *(_POINTER, _POINTER, _POINTER, _N),
         *(_POINTER, _POINTER, _POINTER, _POINTER, _POINTER),
     ),
+    "excess_sums": (
+        *(_POINTER, _N, _N),
+        *(_POINTER, _POINTER, _N, _POINTER, _POINTER, _N, _POINTER),
+    ),
+    "outer_products": (_POINTER, _N, _N, _POINTER, _REAL, _POINTER),
     "unit_residuals": (_POINTER, _N, _N, _REAL, _POINTER),
     "project_rows": (_POINTER, _N, _N, _POINTER, _N, _POINTER, _POINTER),
     "label_sums": (_POINTER, _N, _N, _POINTER, _N, _POINTER, _POINTER),
@@ -153,6 +158,60 @@ def residual_sums(
         _address(squares),
     )
     return (sums / GRID, counts, squares / GRID) if _is_done(status) else None
+
+
+def excess_sums(
+    rows: FloatArray,
+    labels: LabelArray,
+    centers: FloatArray,
+    radii: FloatArray,
+    lengths: FloatArray,
+) -> FloatArray | None:
+    """Sums (k * n_shells, d) of what residuals have beyond their radius."""
+    function = _function("excess_sums")
+    if function is None:
+        return None
+    table = _rows(rows)
+    numbers = np.ascontiguousarray(labels, np.int32)
+    middles = _rows(centers)
+    k, n_shells = lengths.shape
+    bounds = (_rows(radii), _rows(lengths))
+    if not all(np.isfinite(bound).all() and (bound > 0.0).all() for bound in bounds):
+        return None
+    sums = np.zeros((k * n_shells, table.shape[1]))
+    limits = [_address(bound) for bound in bounds]
+    status = function(
+        _address(table),
+        *table.shape,
+        _address(numbers),
+        _address(middles),
+        k,
+        *limits,
+        n_shells,
+        _address(sums),
+    )
+    return sums / GRID if _is_done(status) else None
+
+
+def outer_products(
+    rows: FloatArray,
+    centre: FloatArray | None = None,
+    radius: float = 1.0,
+) -> FloatArray | None:
+    """Triangle (d * (d + 1) / 2,) of the summed outer products of rows (n, d).
+
+    Or of their residuals from a centre over the radius, of length at most 1.
+    """
+    function = _function("outer_products")
+    if function is None:
+        return None
+    table = _rows(rows)
+    d = table.shape[1]
+    middle = None if centre is None else _rows(centre)
+    triangle = np.zeros(d * (d + 1) // 2)
+    outcome = _address(triangle)
+    status = function(_address(table), *table.shape, _address(middle), radius, outcome)
+    return triangle / GRID**2 if _is_done(status) else None
 
 
 def unit_residuals(residuals: FloatArray, radius: float) -> FloatArray | None:

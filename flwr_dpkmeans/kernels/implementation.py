@@ -24,7 +24,7 @@ VARIABLE = "FLWR_DPKMEANS_KERNELS"
 """Of the environment: an `Implementation`."""
 MODULE = "flwr_dpkmeans_kernels"
 """Beside the package, where it was compiled as it was installed."""
-_INTERFACE = 1
+_INTERFACE = 2
 """Of the library's functions; another one is not called."""
 
 

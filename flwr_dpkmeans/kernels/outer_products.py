@@ -8,13 +8,17 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from flwr_dpkmeans.kernels import compiled
 from flwr_dpkmeans.kernels.block_sums import sum_over_blocks
 from flwr_dpkmeans.kernels.grid import GRID, FloatArray
+from flwr_dpkmeans.kernels.residual_sums import UnitResiduals
 from flwr_dpkmeans.kernels.triangles import triangle_of
 from flwr_dpkmeans.kernels.vectors import squared_lengths
 
 # Sums of multiples of 2^-32 below it are exact in float64.
 _EXACT_SUM = 2.0**20
+# From here on a matrix product by BLAS is faster.
+_WIDE = 128
 _Prepare = Callable[[FloatArray], FloatArray]
 
 
@@ -59,9 +63,15 @@ def outer_product_sums(
     entries = _entries(n_features)
 
     def summed(part: slice) -> Sequence[FloatArray]:
+        raw = points[part]
+        triangle = _by_kernel(raw, prepare)
+        if triangle is not None:
+            scaled = triangle * GRID
+            whole = np.floor(scaled)
+            return [whole, scaled - whole]
         steps = np.zeros(len(entries))
         rests = np.zeros(len(entries))
-        rows = prepare(points[part])
+        rows = prepare(raw)
         squares = squared_lengths(rows)
         largest = float(squares.max(initial=1.0))
         n_exact = max(1, int(_EXACT_SUM / largest))
@@ -82,6 +92,15 @@ def outer_product_sums(
         least=n_features,
     )
     return np.stack(sums)
+
+
+def _by_kernel(rows: FloatArray, prepare: _Prepare) -> FloatArray | None:
+    """The triangle of rows (n, d), unless NumPy is to sum it."""
+    if rows.shape[1] >= _WIDE:
+        return None
+    if isinstance(prepare, UnitResiduals):
+        return compiled.outer_products(rows, prepare.centre, prepare.at_least)
+    return compiled.outer_products(prepare(rows))
 
 
 @lru_cache(maxsize=16)

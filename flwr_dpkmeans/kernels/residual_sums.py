@@ -57,6 +57,27 @@ def unit_residuals(residuals: FloatArray, radius: float) -> FloatArray:
     return units / GRID + 0.0
 
 
+@dataclass(frozen=True)
+class UnitResiduals:
+    """What outer products are summed of: residuals from a centre, divided and pulled.
+
+    See `unit_residuals`.
+    """
+
+    centre: FloatArray = field(repr=False)
+    """(d,), on the grid."""
+    radius: float
+
+    @property
+    def at_least(self) -> float:
+        """The radius that residuals are divided by."""
+        return float(np.fmax(self.radius, SMALLEST_RADIUS))
+
+    def __call__(self, rows: FloatArray) -> FloatArray:
+        """Unit residuals of rows (n, d)."""
+        return unit_residuals(rows - self.centre, self.radius)
+
+
 def _divide(
     residuals: FloatArray,
     radius: float | FloatArray,

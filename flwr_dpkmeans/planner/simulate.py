@@ -22,6 +22,7 @@ from flwr_dpkmeans.planner.synthetic_data import (
     optimal_cost,
     simulated_size,
 )
+from flwr_dpkmeans.privacy.noise import NoiseSource
 from flwr_dpkmeans.privacy.release import as_released, draw_noise
 from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums.build import build_algorithm, initial_state
@@ -36,6 +37,7 @@ def run_plan(
     plan: Plan,
     parts: tuple[Array, ...],
     repeats: int = 1,
+    source: NoiseSource | None = None,
 ) -> State:
     """Play a final plan on synthetic parts, with seeded noise.
 
@@ -44,7 +46,7 @@ def run_plan(
     box, on the grid.
     """
     state = initial_state(plan)
-    source = make_noise_source(plan, "server")
+    source = source or make_noise_source(plan, "server")
     for index, step in enumerate(build_algorithm(plan).rounds, start=1):
         if step.profiles:
             continue  # synthetic rows have nothing beside the points

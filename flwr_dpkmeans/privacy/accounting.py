@@ -316,16 +316,20 @@ def mixture_turning_epsilon(mixture: Mixture, tau: float, high: float) -> float:
     return smallest_at_most(mixture.absent_tail, tau, high)
 
 
-def numerical_epsilon(totals: Totals, delta: float) -> float:
+def numerical_epsilon(
+    totals: Totals,
+    delta: float,
+    compose: Callable[[Totals], NumericalLosses | None] | None = None,
+) -> float:
     """Return the smallest epsilon by privacy-loss distributions.
 
-    Infinity if there is none.
+    Infinity if there is none. `compose` stands for `losses_of`.
     """
     from flwr_dpkmeans.privacy.losses import FFT_NOISE
 
     if delta <= FFT_NOISE:
         return math.inf
-    numerical = losses_of(totals)
+    numerical = (compose or losses_of)(totals)
     if numerical is None:
         return math.inf
     tau = totals.closeness.additive

@@ -44,10 +44,13 @@ RECORD_FILE = "deployment.json"
 """A draft for the public registry of deployments of differential privacy."""
 
 
-def result_files(result: RunResult) -> dict[str, bytes]:
+def result_files(
+    result: RunResult, draw: Callable[[RunResult], bytes] | None = None
+) -> dict[str, bytes]:
     """Contents of a run's files, by name.
 
-    If it chose k, with the cost curve as a picture and as numbers.
+    If it chose k, with the cost curve as a picture and as numbers. ``draw(result)``
+    makes the summary; None: `draw_summary`.
     """
     from flwr_dpkmeans.results.picture import draw_summary
     from flwr_dpkmeans.results.pictures.cost_curve import draw_cost_curve
@@ -78,7 +81,7 @@ def result_files(result: RunResult) -> dict[str, bytes]:
     files = {
         MODEL_FILE: model.to_json(),
         CENTROIDS_FILE: _archive(arrays),
-        PICTURE_FILE: _drawn(draw_summary, result),
+        PICTURE_FILE: _drawn(draw or draw_summary, result),
     }
     files[ROUNDS_FILE] = _drawn(draw_rounds, result)
     if costs is not None:

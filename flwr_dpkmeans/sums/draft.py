@@ -264,8 +264,8 @@ def worst_cost(plan: Plan) -> GaussianCost:
         return squares
     if cost is None or not cost.is_within(squares):
         raise BudgetError(
-            f"the plan can cost {cost}, but {squares} was charged before the rows were"
-            " counted: declare n_examples, or use a finer grid."
+            f"the plan can cost more than mu {squares.mu:.9g}, which was charged before"
+            " the rows were counted: declare n_examples, or use a finer grid."
         )
     if squares.epsilon(delta) > epsilon * _ROOM**2:
         # A total that has room for this epsilon alone may have none for its squares:
@@ -288,7 +288,8 @@ def _squares(plan: Plan) -> GaussianCost | None:
             return None
         mu = max(mu, cost.mu)
         own_delta = max(own_delta, cost.own_delta)
-    return GaussianCost(mu * _ROOM, own_delta * _ROOM)
+    delta = resolve_delta(plan.config, plan.n_clients)
+    return GaussianCost(mu * _ROOM, own_delta + delta * (_ROOM - 1.0))
 
 
 def _with_retries(plan: Plan) -> float:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import math
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from itertools import chain
@@ -543,6 +543,8 @@ def takes_part(
     node_id: int,
     round_index: int,
     attempt: int,
+    *,
+    draw: Callable[[int], int] | None = None,
 ) -> bool:
     """Throw a client's own coin for one aggregation.
 
@@ -558,7 +560,8 @@ def takes_part(
     # Rounded down: less sampling is never less private than what is accounted.
     threshold = int(rate * 2.0**53)
     if plan.settings.noise is not NoiseKind.SEEDED:
-        return secrets.randbelow(2**53) < threshold
+        coin = secrets.randbelow(2**53) if draw is None else draw(2**53)
+        return coin < threshold
     seed = _stream(plan, "coin", node_id, round_index, attempt)
     generator = np.random.default_rng(seed)
     return int(generator.integers(2**53)) < threshold

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import TypeVar
@@ -29,7 +29,9 @@ class Registry(MutableMapping[str, ItemT]):
         group: str,
         option: str = "the name",
         require: Callable[[str, ItemT], None] | None = None,
+        installed: Callable[..., Iterable[EntryPoint]] = entry_points,
     ) -> None:
+        self._installed = installed
         self._group = group
         self._option = option
         self._require = require
@@ -120,7 +122,7 @@ class Registry(MutableMapping[str, ItemT]):
         if self._complete:
             return
         self._complete = True
-        for point in entry_points(group=self._group):
+        for point in self._installed(group=self._group):
             # One that cannot be used costs nobody the others.
             try:
                 self.add(point.name, point.load())

@@ -50,14 +50,18 @@ from simulations.audit.trials import Measure, measuring
 from simulations.commands import wide_console
 from simulations.experiments.job import log_quietly
 
+RunAudit = Callable[..., AuditResult]
 
-def main(arguments: Sequence[str] | None = None) -> int:
+
+def main(arguments: Sequence[str] | None = None, run: RunAudit | None = None) -> int:
     """Audit what the command line asks for.
 
     Parameters
     ----------
     arguments : sequence of str, optional
         Without the program's name; None: the process's own.
+    run : callable, optional
+        Runs one audit.
 
     Returns
     -------
@@ -74,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         request = parse_request(words)
         # Before hours of runs, not after them.
         write_whole(request.output / f"{request.name}.json", b"[]\n")
-        results = _audited(request)
+        results = _audited(request, run or _run_any)
         above = [is_above(result, len(results)) for result in results]
         console = wide_console(190)
         confidence = request.audits[0].confidence
@@ -93,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if any(above) else 0
 
 
-def _audited(request: Request) -> list[AuditResult]:
+def _audited(request: Request, run: RunAudit) -> list[AuditResult]:
     """Run all audits, one after the other, each on all workers."""
     results = []
     columns = (
@@ -116,7 +120,7 @@ def _audited(request: Request) -> list[AuditResult]:
                 progress.advance(task, n)
                 progress.advance(total, n)
 
-            results.append(_run_any(options, measure, advance))
+            results.append(run(options, measure, advance))
             progress.remove_task(task)
             # A suite that is stopped leaves what it has found.
             _written(request, results)

@@ -18,7 +18,7 @@ import itertools
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -241,15 +241,17 @@ START = {"rows N": 20_000, "columns d": 8, "clusters k": 8, "clients M": 4}
 """Where each curve begins, and what the other three stay at."""
 
 
-def growth(doublings: int, repeats: int) -> Iterator[Growth]:
-    """FastLloyd with masks in the direct engine, from `START`, one size doubled at a
+def growth(
+    doublings: int, repeats: int, start: Mapping[str, int] = START
+) -> Iterator[Growth]:
+    """FastLloyd with masks in the direct engine, from `start`, one size doubled at a
     time.
     """
-    for name, first in START.items():
+    for name, first in start.items():
         sizes = tuple(first << step for step in range(doublings + 1))
         timings: list[Timing] = []
         for size in sizes:
-            n_rows, n_columns, n_clusters, n_clients = (START | {name: size}).values()
+            n_rows, n_columns, n_clusters, n_clients = {**start, name: size}.values()
             rows = np.random.default_rng(0).uniform(-1.0, 1.0, (n_rows, n_columns))
             fit = FederatedKMeans(
                 n_clusters,

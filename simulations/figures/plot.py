@@ -14,9 +14,9 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import yaml
@@ -59,6 +59,9 @@ from simulations.figures.table import (
     read_results,
     select,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _TEXT_OPTIONS = (
     "name",
@@ -134,7 +137,11 @@ def write_figures(
     return written
 
 
-def figure_files(spec: FigureSpec, results: Results) -> dict[str, bytes]:
+def figure_files(
+    spec: FigureSpec,
+    results: Results,
+    encode: Callable[[Figure], Mapping[str, bytes]] = encode,
+) -> dict[str, bytes]:
     """Draw one figure.
 
     Parameters
@@ -143,6 +150,8 @@ def figure_files(spec: FigureSpec, results: Results) -> dict[str, bytes]:
         What is shown.
     results : Results
         The table.
+    encode : callable, optional
+        Makes a figure's images, by kind.
 
     Returns
     -------

@@ -38,7 +38,12 @@ def known_sets() -> dict[str, Mapping[str, Any]]:
     return tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
 
 
-def prepare(name: str, raw: Path, folder: Path) -> str:
+def prepare(
+    name: str,
+    raw: Path,
+    folder: Path,
+    known: Mapping[str, Mapping[str, Any]] | None = None,
+) -> str:
     """Make a set's .npz file from its raw files, if they are there.
 
     Parameters
@@ -59,7 +64,8 @@ def prepare(name: str, raw: Path, folder: Path) -> str:
         If a file has another SHA-256 than the known one, cannot be read, or has other
         rows than the paper's.
     """
-    described, target = known_sets()[name], folder / f"{name}.npz"
+    described = (known_sets() if known is None else known)[name]
+    target = folder / f"{name}.npz"
     paths = [raw / file for file in described["files"]]
     if not all(path.is_file() for path in paths):
         if target.is_file():
@@ -192,7 +198,10 @@ def _about_rows(rows: Array, described: Mapping[str, Any]) -> str:
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(
+    arguments: Sequence[str] | None = None,
+    known: Mapping[str, Mapping[str, Any]] | None = None,
+) -> int:
     """Prepare what can be, and say what is missing."""
     parser = argparse.ArgumentParser(
         prog="python -m simulations.sources.paper_sets",
@@ -209,9 +218,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     wrong = False
-    for name in known_sets():
+    for name in known_sets() if known is None else known:
         try:
-            print(f"{name}: {prepare(name, options.raw, options.data_dir)}")
+            print(f"{name}: {prepare(name, options.raw, options.data_dir, known)}")
         except DataError as error:
             wrong = True
             print(f"{name}: {error}", file=sys.stderr)

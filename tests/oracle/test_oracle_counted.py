@@ -247,13 +247,7 @@ def test_all_numbers_of_rounds_have_one_total_and_one_price(kind: str) -> None:
 def test_gaussian_rounds_that_follow_from_a_count_have_one_total(
     algorithm: str, epsilon: float, delta: float | None
 ) -> None:
-    """Squared multipliers are then a filter: what comes next may depend on all before.
-
-    So is the price of the worst.
-
-    A delta that is left out has levels (row C15): all outcomes within one have one
-    total, at most the first one's.
-    """
+    """Squared multipliers are then a filter."""
     counts = (300, 1000, 5000, 10**5, 5 * 10**5)
     plans = [
         plan_of(n, 5, n_clusters=4, algorithm=algorithm, epsilon=epsilon, delta=delta)

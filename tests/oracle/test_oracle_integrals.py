@@ -74,10 +74,7 @@ def test_oracle_of_gaussians_is_the_integral(mu: float) -> None:
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(("mu", "rate"), [(0.4, 0.1), (2.0, 0.02), (1.0, 0.7)])
 def test_oracle_of_samples_is_the_integral(mu: float, rate: float) -> None:
-    """One, two and three releases, by nested integrals.
-
-    The truth is inside the bracket, which is narrow.
-    """
+    """One, two and three releases, by nested integrals."""
     for count in (1, 2, 3):
         for epsilon in (0.2, 1.0):
             exact = sampled_deltas(epsilon, [(mu, rate)] * count)
@@ -212,9 +209,7 @@ def test_price_covers_the_discrete_gaussian_for_every_shift(
 def test_price_covers_the_discrete_gaussian_moved_by_one_step_on_many_entries(
     std: float, n_entries: int
 ) -> None:
-    """The loss of such a shift is a sum over entries, so that its distribution is a
-    convolution.
-    """
+    """The loss is a convolution."""
     sensitivity = math.sqrt(n_entries)
     event = block(NoiseShape.GAUSSIAN, std, sensitivity, n_entries).event(0)
     reach = math.ceil(11 * std)
@@ -250,9 +245,7 @@ def test_price_covers_a_sum_of_discrete_shares(
 
 @pytest.mark.parametrize("n_rounds", [2, 3])
 def test_price_covers_several_discrete_releases(n_rounds: int) -> None:
-    """Composition: releases of one entry each, their joint distribution outcome by
-    outcome.
-    """
+    """Composition."""
     for std, sensitivity in ((1.0, 1), (1.5, 1), (2.0, 2)):
         table = discrete_gaussian(std, math.ceil(11 * std))
         events = [block(NoiseShape.GAUSSIAN, std, sensitivity, 1).event(0)] * n_rounds
@@ -264,10 +257,7 @@ def test_price_covers_several_discrete_releases(n_rounds: int) -> None:
 
 
 def test_price_without_discreteness_would_not_cover_it() -> None:
-    """What the log-ratios pay for is there.
-
-    Continuous prices of the same multipliers are below the truth.
-    """
+    """What the log-ratios pay for is there."""
     unsound = 0
     for std, shift in ((1.0, 1), (1.5, 2), (2.0, 1), (2.0, 3)):
         table = discrete_gaussian(std, math.ceil(11 * std))
@@ -288,7 +278,7 @@ def test_price_without_discreteness_would_not_cover_it() -> None:
 def test_price_covers_discrete_laplace_noise_for_every_shift(
     scale: float, sensitivity: int, mu: float
 ) -> None:
-    """Alone and beside Gaussian noise, one release and two, spread over 1 to 5 entries."""
+    """Alone and beside Gaussian noise, spread over 1 to 5 entries."""
     laplace = block(NoiseShape.LAPLACE, scale, sensitivity, 5).event(0)
     for n_releases in (1, 2):
         events = [laplace] * n_releases + (
@@ -305,10 +295,7 @@ def test_price_covers_discrete_laplace_noise_for_every_shift(
 
 @pytest.mark.parametrize("mu", [0.5, 2.0])
 def test_price_of_laplace_noise_of_one_step_is_exact(mu: float) -> None:
-    """Randomized response is not only a bound.
-
-    Discrete Laplace noise moved by one step on one entry is it.
-    """
+    """Randomized response is not only a bound."""
     gaussian: Event = GaussianRelease("sums", 1.0 / mu)
     events = [PureRelease("count", 0.5), PureRelease("count", 0.5), gaussian]
     parts = [discrete_laplace_losses(2.0, [1])] * 2

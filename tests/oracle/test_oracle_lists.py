@@ -201,9 +201,7 @@ def test_sampled_lists_are_priced_within_the_bracket(seed: int) -> None:
 def test_what_is_set_aside_for_fourier_transforms_is_enough(
     mu: float, rate: float, count: int, delta: float
 ) -> None:
-    """Near the smallest delta of a numerical price its rounding errors are of the size
-    of delta itself.
-    """
+    """Rounding errors are near the smallest delta."""
     draws = [Draw((Noise(True, 1.0 / mu, 1.0),), rate)] * count + [
         Draw((Noise(True, 5.0, 1.0),))
     ]
@@ -244,10 +242,7 @@ def test_prices_are_between_the_estimates_of_dp_accounting(
 
 @pytest.mark.parametrize("seed", range(10 if FULL else 1))
 def test_calibrated_scales_cost_what_was_asked_for_by_the_oracle_too(seed: int) -> None:
-    """From epsilon to noise to the oracle's epsilon.
-
-    Never above the request, the price at most 0.1% below it.
-    """
+    """From epsilon to noise to the oracle's epsilon."""
     generator = np.random.default_rng([6, seed])
     for place in range(12):
         sampled = place == 11

@@ -203,9 +203,7 @@ def test_arrays_under_one_coin_priced_as_if_each_had_its_own() -> None:
 
 
 def test_laplace_noise_priced_as_less_than_the_worst() -> None:
-    """A response that lies more often than its epsilon allows, and continuous Laplace
-    noise in its place.
-    """
+    """By a response that lies too often, and continuous noise."""
 
     def price(events: list[Event], delta: float) -> float:
         less = [
@@ -252,9 +250,7 @@ def test_a_worst_case_of_another_round() -> None:
 
 
 def test_a_worst_case_of_one_round_repeated() -> None:
-    """Two retries: one of a strong round and one of a coarse one may cost more than two
-    of either, by 1% here.
-    """
+    """Two retries."""
     plan = drafted(max_iter=2, trust="central")
     strong, weak = (planned.blocks[0] for planned in plan.rounds)
     strong = replace(strong, shape=(1, 1), noise_multiplier=0.732)

@@ -45,9 +45,7 @@ def require_harvest(harvest: Harvest, began: float) -> None:
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_plans_cost_what_the_oracle_says(part: int) -> None:
-    """All algorithms, trust models, units, preliminary rounds, evaluations, retries and
-    ways to drop out.
-    """
+    """All algorithms, trust models, units and ways to drop out."""
     began = time.perf_counter()
     n_plans = 500 if FULL else 60
     harvest = walk(n_plans, 100 + part, accountants=50 if FULL else 60)
@@ -71,9 +69,7 @@ def test_plans_over_sampled_clients_cost_what_the_oracle_says(part: int) -> None
     "algorithm", ["proxy_lloyd", "fastlloyd", "glloyd", "sulloyd", "sphere_packing"]
 )
 def test_a_request_is_met_from_below(algorithm: str, epsilon: float) -> None:
-    """Calibration and pricing return the requested epsilon, of a run without retries,
-    within 0.1%.
-    """
+    """The requested epsilon within 0.1%."""
     config = parse_config(
         algorithm=algorithm,
         n_clusters=5,
@@ -88,9 +84,7 @@ def test_a_request_is_met_from_below(algorithm: str, epsilon: float) -> None:
 
 
 def test_sulloyd_with_other_releases_uses_the_whole_budget() -> None:
-    """A mixture costs less than the sum of its parts, and the Laplace rounds get the
-    difference.
-    """
+    """The Laplace rounds get what a mixture saves."""
     config = parse_config(
         algorithm="sulloyd",
         n_clusters=5,

@@ -110,9 +110,7 @@ def test_a_price_of_the_releases_so_far_is_caught(n_rounds: int, times: float) -
 def test_a_ledger_that_charges_bit_by_bit_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Planted in the real code, and in the rule of the ledger that would have refused
-    it.
-    """
+    """Planted in the code, and in the rule that would refuse it."""
     whole = approval.NodeGuard._entry
 
     def so_far(
@@ -136,10 +134,7 @@ def test_a_ledger_that_charges_bit_by_bit_is_caught(
 
 
 def test_whoever_silences_clients_gets_no_more_than_was_charged() -> None:
-    """Repetitions where the loss is high or low, and a stop at any time.
-
-    The price of one less is too little.
-    """
+    """Repetitions where the loss is high or low, and a stop at any time."""
     federation = finished(7, max_retries=2)
     mus = [*signals(federation.plan), *signals(federation.plan)[:2]]
     require_covered(mus, [charged(federation)[0]] * len(mus))
@@ -150,12 +145,8 @@ def test_whoever_silences_clients_gets_no_more_than_was_charged() -> None:
         require_covered(mus, [cheaper] * len(mus))
 
 
-def test_the_report_of_a_run_without_repetitions_holds_unless_clients_can_be_silenced() -> (
-    None
-):
-    """Who silences one where the loss is low, and hears the smaller epsilon where it is
-    high, gets more than delta.
-    """
+def test_a_report_without_repetitions_holds_unless_clients_can_be_silenced() -> None:
+    """Whoever silences one gets more."""
     federation = finished(7, max_retries=1)
     report = federation.clients[2].privacy_
     assert report is not None
@@ -198,9 +189,7 @@ def stopped_runs(policy: ClientPolicy) -> tuple[int, float]:
 def test_a_whole_sequence_of_stopped_runs_gets_no_more_than_was_charged(
     limit: str,
 ) -> None:
-    """Under the real policy and ledger: as many runs as they allow, each stopped where
-    it pays most.
-    """
+    """Under the real policy and ledger."""
     plan = finished(30).plan
     total = room_for(3.3, plan.epsilon, DELTA)
     limits = {"max_delta_total": 3.2 * DELTA}

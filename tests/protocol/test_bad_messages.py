@@ -272,9 +272,7 @@ def midway() -> Iterator[tuple[Hostile, dict[int, RecordDict]]]:
 def require_quick_refusal(
     server: Hostile, content: RecordDict, message_type: str = "train"
 ) -> None:
-    """One message: refused, soon, in memory bounded by the message's size, and without
-    a trace.
-    """
+    """One message: refused, soon, in bounded memory, and without a trace."""
     size = sum(
         len(value)
         for value in fields_of(content).values()
@@ -360,10 +358,7 @@ def test_bad_last_messages(
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("kind", states())
 def test_bad_states(kind: str, midway: tuple[Hostile, dict[int, RecordDict]]) -> None:
-    """Sent to clients that compute their own, and parsed directly.
-
-    The parser stands before the plan is looked at.
-    """
+    """Sent to clients that compute their own, and parsed directly."""
     server, requests = midway
     blob = states()[kind]
     require_quick_refusal(server, changed(requests[VICTIM], state=blob))
@@ -476,10 +471,7 @@ BIG_REPLIES: dict[str, Callable[[Message], Message]] = {
 @pytest.mark.sample(26)
 @pytest.mark.parametrize("kind", [*MALFORMED, *BIG_REPLIES])
 def test_bad_replies(kind: str) -> None:
-    """The server goes on with the others at once.
-
-    What it keeps of the bad reply is nothing.
-    """
+    """The server goes on with the others at once."""
     with hostile() as server:
         server.agree()
         server.complete(server.request(1))
@@ -504,10 +496,7 @@ def test_bad_replies(kind: str) -> None:
 
 @pytest.mark.parametrize("n_features", [-1, 0, 2**31, 2**31 - 1, 65_537])
 def test_a_width_that_no_table_has(n_features: int) -> None:
-    """From all clients: the server says so in a sentence.
-
-    From one it is another width than the others'.
-    """
+    """From all clients: the server says so in a sentence."""
     with hostile(small_config(n_features=None, epsilon=1.0)) as server:
         replies = server.exchange(server.run.keys_messages())
         started = time.process_time()

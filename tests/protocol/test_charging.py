@@ -117,9 +117,7 @@ def test_processes_that_were_all_allowed_are_charged_no_more_than_fits(
 def test_a_run_is_charged_once_in_full_with_its_first_release(
     n_examples: int | None,
 ) -> None:
-    """Whoever stops it afterwards saves nothing, and before its first release nothing
-    is charged.
-    """
+    """Whoever stops it later saves nothing, before it nothing is charged."""
     federation = make_federation(grid_parts(SIZES))
     spent = []
 
@@ -172,10 +170,7 @@ def test_runs_in_both_units_have_a_total_each() -> None:
 def test_a_context_that_served_an_earlier_run_serves_the_next_one_of_the_series(
     dropout: str,
 ) -> None:
-    """Flower keeps one context for a series of runs.
-
-    The second one's plan is not 'a second plan'.
-    """
+    """Flower keeps one context for a series of runs."""
     parts = grid_parts((60,) * 6)
     first = make_federation(parts)
     first.start(dropout=dropout)

@@ -39,12 +39,7 @@ FIRST, SECOND, THIRD = range(FIRST_NODE_ID, FIRST_NODE_ID + 3)
 
 
 def frames(*names: tuple[str, ...]) -> list[Any]:
-    """One table for each client, with its columns in this order.
-
-    Arrays where there are no names.
-
-    Those that nothing is said of are as the first one.
-    """
+    """One table for each client, with its columns in this order."""
     tables = []
     for part, own in zip(
         grid_parts(SIZES),
@@ -66,25 +61,15 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "all known": {},
     "width asked": {"n_features": None},
     "rows counted": {"n_examples": None, "epsilon": 50.0},
-    "private bounds": {
-        "private_bounds": True,
-        "bounds": ((-8.0,), (8.0,)),
-        "n_features": None,
-        "epsilon": 50.0,
-    },
-    "both": {
-        "private_bounds": True,
-        "bounds": ((-8.0,), (8.0,)),
-        "n_examples": None,
-        "epsilon": 50.0,
-    },
+    "private bounds": {"private_bounds": True, "bounds": ((-8.0,), (8.0,)),
+                       "n_features": None, "epsilon": 50.0},
+    "both": {"private_bounds": True, "bounds": ((-8.0,), (8.0,)), "n_examples": None,
+             "epsilon": 50.0},
     "recovered": {"dropout": "recover"},
     "central": {"trust": "central"},
-    "distributed, named by the server": {
-        "trust": "distributed",
-        "feature_names": NAMES,
-    },
-}
+    "distributed, named by the server": {"trust": "distributed",
+                                         "feature_names": NAMES},
+}  # fmt: skip
 
 
 @pytest.mark.sample(3)
@@ -255,7 +240,7 @@ def test_each_node_compares_for_itself(
 def test_a_server_that_shows_each_node_its_own_columns_gets_a_sum_of_noise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Masks depend on the plan, so those of nodes with different plans do not cancel."""
+    """Masks of nodes with different plans do not cancel."""
     running = federated(NAMES, OTHER, NAMES)
 
     def change(run: ServerRun, message: Message) -> None:
@@ -302,12 +287,9 @@ def test_a_final_plan_has_the_columns_that_were_agreed_on() -> None:
         config, run_id=1, n_clients=3, seed=1, n_features=2, columns=first
     )
     require_next(
-        plan,
-        redraft_plan(plan, n_features=2, n_examples=300),
-        Discoveries(300),
-        begun=True,
-        released=0,
-    )
+        plan, redraft_plan(plan, n_features=2, n_examples=300), Discoveries(300),
+        begun=True, released=0,
+    )  # fmt: skip
     later = redraft_plan(plan, n_features=2, n_examples=300, columns=other)
     with pytest.raises(
         ProtocolError,
@@ -319,12 +301,9 @@ def test_a_final_plan_has_the_columns_that_were_agreed_on() -> None:
         match="another columns_digest than the one in force, which had fixed it",
     ):
         require_next(
-            plan,
-            replace(plan, columns_digest=other),
-            Discoveries(),
-            begun=False,
+            plan, replace(plan, columns_digest=other), Discoveries(), begun=False,
             released=None,
-        )
+        )  # fmt: skip
     unnamed = replace(plan, columns_digest="")
     require_next(unnamed, plan, Discoveries(), begun=False, released=None)
 
@@ -358,12 +337,9 @@ def test_a_node_names_the_column_that_private_bounds_did_not_find() -> None:
     tables[1] = tables[1][list(NAMES[::-1])]
     running = make_federation(tables)
     config = small_config(
-        noise="seeded",
-        private_bounds=True,
-        bounds=((-8.0,), (8.0,)),
-        n_features=None,
+        noise="seeded", private_bounds=True, bounds=((-8.0,), (8.0,)), n_features=None,
         epsilon=0.35,
-    )
+    )  # fmt: skip
     running.start(config)
     for client in running.clients.values():
         assert client.privacy_ is not None

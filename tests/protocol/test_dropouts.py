@@ -26,6 +26,7 @@ from support.messages import (
     VECTOR_LAYOUT,
     VECTOR_RECORD,
     copied,
+    stage_and_round,
     version_fields,
 )
 from support.protocol_federation import (
@@ -57,31 +58,18 @@ VICTIM = 4
 N_ROUNDS = 4
 
 
-def stage_and_round(message: Message) -> tuple[str, int]:
-    """Phase and round of a request."""
-    header = json.loads(str(message.content.config_records[RECORD]["header"]))
-    return header["stage"], header.get("round", -1)
-
-
 def reply_round(message: Message) -> int:
     """Round of a sum reply; -1 for every other message."""
     return next((key[0] for key in received_vectors([message])), -1)
 
 
 class Dead:
-    """Nodes that are silent from one phase (and round) on.
-
-    `answers_lost`: they still do what is asked there.
-    """
+    """Nodes that are silent from one phase (and round) on."""
 
     def __init__(
-        self,
-        nodes: Sequence[int],
-        stage: str,
-        round_index: int = -1,
-        *,
+        self, nodes: Sequence[int], stage: str, round_index: int = -1, *,
         answers_lost: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._nodes, self._when, self._answers_lost = (
             tuple(nodes),
             (stage, round_index),
@@ -206,10 +194,7 @@ def test_a_retry_of_the_costliest_round_costs_the_announced_worst_case(
 
 
 def test_a_retry_of_a_cheaper_round_is_reported_as_the_worst_case_too() -> None:
-    """Who fell silent may depend on what was released, and so may in which round.
-
-    The price holds for every choice.
-    """
+    """Who fell silent may depend on what was released, and so may in which round."""
     federation = make_federation(grid_parts(SIZES))
     Dead([VICTIM], "sum", 0).install(federation)
     result = federation.start(n_examples=None, epsilon=2.0)
@@ -248,13 +233,8 @@ def test_two_retries_if_the_plan_has_two() -> None:
     centroids, _ = plain_lloyd(start_of(federation.plan), rounds)
     assert np.array_equal(federation.clients[2].cluster_centers_, centroids)
     assert federation.attempts_in_ledger(2) == [
-        (1, 0),
-        (2, 0),
-        (2, 1),
-        (3, 1),
-        (3, 2),
-        (4, 2),
-    ]
+        (1, 0), (2, 0), (2, 1), (3, 1), (3, 2), (4, 2),
+    ]  # fmt: skip
     assert result.privacy.n_attempts == 6
 
 
@@ -309,10 +289,7 @@ def test_everybody_disappears(stage: str, round_index: int) -> None:
 
 
 def test_nobody_confirms_the_result() -> None:
-    """Under ``oblivious`` the run then has no result that anybody knows of.
-
-    With ``central`` the server has it.
-    """
+    """Under ``oblivious`` the run then has no result that anybody knows of."""
     federation = make_federation(grid_parts(SIZES))
     Dead([2, 3, 4, 5], "finish").install(federation)
     with pytest.raises(CohortError) as caught:
@@ -326,10 +303,7 @@ def test_nobody_confirms_the_result() -> None:
 
 
 def test_more_dropouts_than_the_silent_clients_that_were_planned_for() -> None:
-    """With t = 2 of 4, two shares are counted on.
-
-    a cohort of three has one, which is not enough.
-    """
+    """With t = 2 of 4, two shares are counted on."""
     federation = make_federation(grid_parts(SIZES))
     Dead([VICTIM], "sum", 2).install(federation)
     with pytest.raises(CohortError) as caught:
@@ -380,9 +354,7 @@ def test_dropped_key_authors_reveal_nothing(
 
 
 def combinations(federation: Federation) -> dict[str, Any]:
-    """All sums over subsets within an attempt, and all differences of two such sums of
-    one round.
-    """
+    """All subset sums within an attempt, and their differences within a round."""
     by_round = received_vectors(federation.grid.received)
     sums: dict[int, dict[str, Any]] = {}
     for (index, attempt), vectors in by_round.items():
@@ -401,7 +373,7 @@ def combinations(federation: Federation) -> dict[str, Any]:
 
 
 def require_nothing_readable(federation: Federation) -> None:
-    """No sum or difference of what the server holds is small enough to be a statistic."""
+    """No sum or difference of what the server holds is as small as a statistic."""
     found = combinations(federation)
     assert len(found) > 100
     for name, words in found.items():
@@ -412,7 +384,7 @@ def require_nothing_readable(federation: Federation) -> None:
 
 
 def run_with_late_reply(trust: str) -> tuple[Federation, list[Any]]:
-    """The victim's reply of round 2, attempt 0 arrives with the replies of attempt 1."""
+    """The victim's reply of attempt 0 arrives with the replies of attempt 1."""
     parts = grid_parts(SIZES)
     federation = make_federation(parts)
     held: list[Message] = []
@@ -452,10 +424,7 @@ def test_a_late_reply_reveals_nothing_under_oblivious(truth: Truth) -> None:
 
 
 def test_the_checker_of_late_replies_fires() -> None:
-    """Under ``central`` the two sums' difference is the victim's statistic.
-
-    The server is trusted to discard it.
-    """
+    """Under ``central`` the two sums' difference is the victim's statistic."""
     federation, parts = run_with_late_reply("central")
     with pytest.raises(AssertionError, match="readable"):
         require_nothing_readable(federation)
@@ -470,10 +439,7 @@ def test_the_checker_of_late_replies_fires() -> None:
 
 
 def test_streams_are_fresh_after_a_retry() -> None:
-    """The same statistic (no release in between) is sent under other masks.
-
-    Every word differs.
-    """
+    """The same statistic (no release in between) is sent under other masks."""
     federation, _ = run_with_late_reply("oblivious")
     vectors = received_vectors(federation.grid.received)
     for node in (2, 3, 5):
@@ -531,10 +497,7 @@ def test_replayed_and_forged_replies_are_ignored(trust: str) -> None:
 
 
 def test_a_poisoned_vector_stops_the_run_or_agrees_everywhere() -> None:
-    """A vector of wrong words (NaN bytes) cannot be told from a masked one.
-
-    It spoils the sum equally for all.
-    """
+    """A vector of wrong words (NaN bytes) cannot be told from a masked one."""
     federation = make_federation(grid_parts(SIZES))
 
     def on_reply(reply: Message) -> list[Message]:
@@ -584,9 +547,7 @@ def with_content(message: Message, content: RecordDict) -> Message:
 
 
 def numpy_vector(message: Message) -> Message:
-    """Serialised the way Flower does it: parsing would mean unpickling another party's
-    bytes.
-    """
+    """Serialised as by Flower: parsing would unpickle another party's bytes."""
     content = copied(message.content)
     content.array_records[VECTOR_RECORD] = ArrayRecord(
         {"vector": Array(np.zeros(9, dtype=np.uint64))}
@@ -683,8 +644,8 @@ def test_a_malformed_reply_counts_as_a_dropout(
 
 
 KEYS_MALFORMED = [
-    "empty", "no record", "metrics instead", "header gone", "header not JSON", "header deep", "status unknown",
-    "Flower error",
+    "empty", "no record", "metrics instead", "header gone", "header not JSON",
+    "header deep", "status unknown", "Flower error",
 ]  # fmt: skip
 
 
@@ -743,17 +704,10 @@ def test_malformed_keys_leave_only_their_node_out(fields: dict[str, Any]) -> Non
     ("fields", "error", "word"),
     [
         ({"plan_digest": bytes(32)}, DPKMeansError, "another plan"),
-        (
-            {
-                "header": json.dumps(
-                    {"status": "ok", "n_features": 3} | version_fields()
-                )
-            },
-            RefusalError,
-            "different numbers of features",
-        ),
+        ({"header": json.dumps({"status": "ok", "n_features": 3} | version_fields())},
+         RefusalError, "different numbers of features"),
     ],
-)
+)  # fmt: skip
 def test_a_node_with_another_plan_or_table_stops_the_run(
     fields: dict[str, Any], error: type, word: str
 ) -> None:
@@ -809,9 +763,7 @@ def test_malformed_replies_of_everybody_stop_the_run_with_a_sentence(kind: str) 
 
 
 def test_boxes_that_do_not_open_stop_the_run_with_a_sentence() -> None:
-    """An author that sealed rubbish (or a server that swapped boxes) leaves no client
-    that could go on.
-    """
+    """Rubbish from an author, or swapped boxes, leave no client to go on."""
     federation = make_federation(grid_parts(SIZES))
 
     def on_reply(reply: Message) -> list[Message]:

@@ -32,12 +32,9 @@ LONG = 10.0
 
 def settings(**values: Any) -> dict[str, Any]:
     given = {
-        "algorithm": "glloyd",
-        "max_iter": 6,
-        "trust": "distributed",
-        "tolerance": LONG,
+        "algorithm": "glloyd", "max_iter": 6, "trust": "distributed", "tolerance": LONG,
         "epsilon": 5.0,
-    }
+    }  # fmt: skip
     return given | values
 
 
@@ -132,10 +129,7 @@ def test_a_server_that_goes_on_by_itself_ends_as_well() -> None:
 def test_clusters_that_are_all_lost_in_noise_are_not_settled(
     algorithm: str, following: int
 ) -> None:
-    """FedDP-KMeans leaves them where they are, as does a wall of the box.
-
-    Without noise that is the end.
-    """
+    """FedDP-KMeans leaves them where they are, as does a wall of the box."""
     plan = finished(algorithm=algorithm).plan
     still, moved = (
         State({}, movements=(0.5, last)).frozen() for last in (0.0, 2.0**-16)

@@ -212,12 +212,9 @@ def test_a_dropout_in_the_evaluation_is_survived_and_charged() -> None:
 
     running.faults.on_request = lose
     result = running.start(
-        algorithm="glloyd",
-        max_iter=2,
-        evaluation="private",
-        epsilon=60.0,
+        algorithm="glloyd", max_iter=2, evaluation="private", epsilon=60.0,
         trust="central",
-    )
+    )  # fmt: skip
     assert running.plan.last_round == last
     assert running.attempts_in_ledger(2) == [(1, 0), (2, 0), (3, 0), (3, 1)]
     assert (
@@ -265,12 +262,9 @@ def test_a_client_that_never_joins_is_not_in_the_divisor(unit: str, trust: str) 
 def test_laplace_and_gaussian_prices_do_not_fall() -> None:
     running = federation()
     running.start(
-        algorithm="sulloyd",
-        evaluation="private",
-        trust="central",
-        epsilon=2.0,
+        algorithm="sulloyd", evaluation="private", trust="central", epsilon=2.0,
         max_iter=7,
-    )
+    )  # fmt: skip
     # Seven Laplace releases alone are priced by addition: at more than with the
     # evaluation.
     assert (
@@ -311,10 +305,7 @@ LABELS = {
 def replies_to_a_plan(
     monkeypatch: pytest.MonkeyPatch, kind: str, n_classes: int
 ) -> list[bytes]:
-    """What the server gets in the key phase.
-
-    Clients' keys, which are random, are the same every time.
-    """
+    """What the server gets in the key phase."""
     replace_entropy(monkeypatch, counting_bytes())
     parts = grid_parts(SIZES)
     clients = [
@@ -339,9 +330,7 @@ def replies_to_a_plan(
 def test_no_reply_tells_a_label(
     monkeypatch: pytest.MonkeyPatch, n_classes: int
 ) -> None:
-    """A server that sends plan after plan, and no sum request, would not be charged for
-    what it learns.
-    """
+    """A server that sends plans and no sum request would not be charged."""
     replies = [replies_to_a_plan(monkeypatch, kind, n_classes) for kind in LABELS]
     assert all(other == replies[0] for other in replies)
 
@@ -399,16 +388,10 @@ OF_THE_RUN = [
 
 
 def answers_of_an_app(
-    monkeypatch: pytest.MonkeyPatch,
-    folder: Path,
-    run_config: dict[str, Any],
-    own: dict[str, Any],
-    plan: str,
-) -> list[tuple[bytes, str]]:
-    """The key phase with the ready-made app of two deployed nodes.
-
-    Bytes of each reply, and its code.
-    """
+    monkeypatch: pytest.MonkeyPatch, folder: Path, run_config: dict[str, Any],
+    own: dict[str, Any], plan: str,
+) -> list[tuple[bytes, str]]:  # fmt: skip
+    """The key phase with the ready-made app of two deployed nodes."""
     replace_entropy(monkeypatch, counting_bytes())
     paths = [
         {
@@ -425,12 +408,9 @@ def answers_of_an_app(
     )
     evaluation, n_classes = PLANS[plan]
     config = small_config(
-        n_clusters=2,
-        bounds=((0.0,), (1.0,)),
-        n_features=None,
-        evaluation=evaluation,
+        n_clusters=2, bounds=((0.0,), (1.0,)), n_features=None, evaluation=evaluation,
         n_classes=n_classes,
-    )
+    )  # fmt: skip
     server = ServerRun(config, run_id=78, seed=0, node_ids=grid.get_node_ids())
     with grid.running():
         replies = list(grid.send_and_receive(server.keys_messages()))
@@ -442,10 +422,7 @@ def answers_of_an_app(
 
 @pytest.fixture
 def hospitals(tmp_path: Path) -> Path:
-    """Two tables of one schema.
-
-    One has a rare age, a missing ward and a hole in its remarks.
-    """
+    """Two tables of one schema."""
     ages = [[20, 97, 30, 41], [20, 33, 30, 41]]
     for i, own in enumerate(ages):
         rows = [
@@ -468,23 +445,17 @@ def hospitals(tmp_path: Path) -> Path:
 def test_the_server_chooses_no_labels_of_a_deployed_node(
     hospitals: Path, monkeypatch: pytest.MonkeyPatch, plan: str, own: str
 ) -> None:
-    """Which column holds labels is the node's word.
-
-    The run's options change no reply, nor does what is in them.
-    """
+    """Which column holds labels is the node's word."""
     node = {"label-column": own} if own else {}
     answers = []
     for column in ("age", "a", "remark", ""):
         for options in OF_THE_RUN:
             answers.append(
                 answers_of_an_app(
-                    monkeypatch,
-                    hospitals,
-                    options | {"label-column": column},
-                    node,
+                    monkeypatch, hospitals, options | {"label-column": column}, node,
                     plan,
                 )
-            )
+            )  # fmt: skip
     assert all(other == answers[0] for other in answers)
     # Without a word of the node it has no labels, which is schema.
     expected = "RefusalError" if not own and plan != "none" else ""

@@ -45,10 +45,7 @@ def stopped_at(stage: str) -> Federation:
 def test_whatever_hook_is_called_it_asks_for_what_is_due(
     stage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Flower's order of hooks decides nothing.
-
-    No round is opened before keys, and nothing is finished before a sum.
-    """
+    """Flower's order of hooks decides nothing."""
     federation = stopped_at(stage)
     assert federation.strategy is not None
     replace_messages(monkeypatch, lambda node, request: (node, request.stage.value))
@@ -102,13 +99,7 @@ def test_an_algorithm_without_a_radius_tells_none() -> None:
 def test_noise_shares_go_on_counting_on_as_many_after_a_loss(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Recovered sums, six clients, t = 1: 6 - 1 - 1 = 4 shares are counted on, of
-    whoever shared keys.
-
-    After one is lost, five are asked, and a server may still claim to have lost t of
-    the six that shared keys: 4 again, so that a share stays half of the planned
-    deviation. Had the five shared keys, t of them might go.
-    """
+    """After a loss five are asked, and t of the six that shared keys may go."""
     federation = make_federation(grid_parts([40] * 6))
     factors: list[float | None] = []
 
@@ -122,12 +113,9 @@ def test_noise_shares_go_on_counting_on_as_many_after_a_loss(
 
     federation.faults.on_request = heard
     result = federation.start(
-        algorithm="glloyd",
-        trust="distributed",
-        max_iter=3,
-        max_silent=1,
+        algorithm="glloyd", trust="distributed", max_iter=3, max_silent=1,
         dropout="recover",
-    )
+    )  # fmt: skip
     assert silent == {4}
     assert len(result.node_ids) == 5
     assert factors == [0.5] * (6 + 5 + 5)

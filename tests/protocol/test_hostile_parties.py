@@ -1,6 +1,4 @@
-"""Attacks of the threat model (`flwr_dpkmeans/docs/reference/threats.md`) that need no invented
-identities.
-"""
+"""Attacks of the threat model that need no invented identities."""
 
 from __future__ import annotations
 
@@ -168,7 +166,7 @@ def moved(content: RecordDict) -> RecordDict:
 
 @pytest.mark.parametrize("trust", TRUSTS)
 def test_a_round_is_not_answered_for_other_centroids(trust: str) -> None:
-    """Two answers to one round, at two sets of centroids, would cost the budget of one."""
+    """Answers at two sets of centroids would cost the budget of one."""
     with hostile(trust=trust, max_retries=2) as server:
         server.agree()
         server.complete(server.request(1))
@@ -206,9 +204,7 @@ def roster_of_run(server: Hostile) -> dict[int, bytes]:
 
 @pytest.mark.parametrize("trust", TRUSTS)
 def test_a_run_is_not_played_twice_to_a_client_that_lost_its_memory(trust: str) -> None:
-    """Only the ledger remembers then: it gives neither new keys nor a second statistic
-    of the run.
-    """
+    """Only the ledger remembers: neither new keys nor a second statistic."""
     with hostile(trust=trust) as server:
         server.agree()
         server.complete(server.request(1))
@@ -240,9 +236,7 @@ def test_a_plan_for_one_client_is_refused(n_clients: int) -> None:
 @pytest.mark.parametrize("limit", ["plan", "policy"])
 @pytest.mark.parametrize("when", ["first", "retry"])
 def test_a_cohort_below_the_minimum_gets_no_vector(limit: str, when: str) -> None:
-    """The plan's own minimum, or a higher one of the client's policy that the plan's
-    first cohort met.
-    """
+    """The plan's own minimum, or a higher one of the client's policy."""
     policies = {VICTIM: ClientPolicy(min_cohort=3)} if limit == "policy" else {}
     federation = make_federation(grid_parts(SIZES), policies=policies)
     config = small_config(
@@ -361,9 +355,7 @@ def test_numbers_cannot_change_after_the_plan_was_agreed_on(kind: str) -> None:
 
 @pytest.mark.parametrize("trust", TRUSTS)
 def test_centroids_of_another_number_or_width_cannot_be_sent(trust: str) -> None:
-    """What is sent is the release of the plan's shape, and nothing but the plan says
-    what is made of it.
-    """
+    """Nothing but the plan says what is made of a release."""
     with hostile(trust=trust) as server:
         server.agree()
         server.complete(server.request(1))
@@ -410,9 +402,7 @@ def whole_run(
 def test_another_runs_messages_are_refused_by_every_node(
     trust: str, victim: int
 ) -> None:
-    """All of node 3's messages, in order, before the own run, in its middle and after
-    its end.
-    """
+    """All of node 3's messages, before the own run, in its middle, at its end."""
     foreign = [
         (kind, content)
         for node, kind, content in whole_run(trust=trust)[0]
@@ -439,10 +429,7 @@ def test_another_runs_messages_are_refused_by_every_node(
 def test_a_run_with_the_number_of_an_old_one_is_not_charged_nor_answered_twice(
     trust: str,
 ) -> None:
-    """A server that begins again under the same run id gets neither keys nor vectors.
-
-    The ledger knows the run.
-    """
+    """A server that begins again under an old id gets neither keys nor vectors."""
     sent, old = whole_run(run_id=77, trust=trust)
     new = make_federation(grid_parts(SIZES), run_id=77, ledgers=old.ledgers)
     before = {node: ledger.entries() for node, ledger in new.ledgers.items()}
@@ -460,10 +447,7 @@ def test_a_run_with_the_number_of_an_old_one_is_not_charged_nor_answered_twice(
 
 @pytest.mark.parametrize("trust", TRUSTS)
 def test_another_clients_messages_are_refused(trust: str) -> None:
-    """Within a run: requests carry boxes for one client.
-
-    Without boxes they are the same for all.
-    """
+    """Within a run: requests carry boxes for one client."""
     with hostile(trust=trust) as server:
         server.agree()
         server.complete(server.request(1))
@@ -487,9 +471,7 @@ def test_another_clients_messages_are_refused(trust: str) -> None:
 def test_a_late_vector_does_not_stand_in_for_the_confirmation_of_a_result(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Its tag is of an older state: taken for the last one, it would stop a run that is
-    complete.
-    """
+    """Its tag of an older state, taken for the last, would stop the run."""
     federation = make_federation(grid_parts(SIZES))
     held: list[Message] = []
 
@@ -582,10 +564,7 @@ def test_a_sum_that_no_data_add_up_to_stops_the_run_before_it_is_released(
 def test_a_declared_number_of_rows_narrows_what_a_client_can_add(
     trust: str, algorithm: str
 ) -> None:
-    """With N = 300 nobody can add a thousand rows.
-
-    Without a declaration a client could have 2^28.
-    """
+    """With N = 300 nobody can add a thousand rows."""
     values: dict[str, Any] = {"trust": trust, "algorithm": algorithm, "epsilon": 50.0}
     federation = make_federation(grid_parts(SIZES))
     poisoned(federation, 2, added(-1, 10_000.0))
@@ -606,9 +585,7 @@ def test_a_private_count_that_is_out_of_range_stops_the_run() -> None:
 def test_an_oblivious_server_notices_nothing_and_the_clients_still_agree(
     kind: str,
 ) -> None:
-    """It must not: a check by those who can read the sum would tell it whether the sum
-    passes a bound.
-    """
+    """A check by sum readers would tell it whether the sum passes a bound."""
     federation = make_federation(grid_parts(SIZES))
     poisoned(federation, 2, POISONS[kind])
     lloyd_run(federation)
@@ -620,9 +597,7 @@ def test_an_oblivious_server_notices_nothing_and_the_clients_still_agree(
 
 @pytest.mark.parametrize("trust", TRUSTS)
 def test_a_client_within_the_limits_can_move_the_result_and_no_more(trust: str) -> None:
-    """What is left: a client may claim any rows inside the box, and centroids stay in
-    the box.
-    """
+    """It may claim any rows inside the box, and centroids stay in the box."""
     federation = make_federation(grid_parts(SIZES))
     poisoned(federation, 2, added(-1, 1000.0))
     result = lloyd_run(federation, trust=trust)
@@ -640,7 +615,7 @@ def test_what_is_said_of_a_poisoned_sum_holds_no_entry_of_it() -> None:
 
 
 def test_a_client_cannot_answer_for_another(caplog: pytest.LogCaptureFixture) -> None:
-    """Flower's transport says who sent a message, and nothing inside the message does."""
+    """Flower's transport says who sent a message, nothing inside it does."""
     federation = make_federation(grid_parts(SIZES))
     own: dict[int, Message] = {}
 

@@ -70,9 +70,7 @@ REFUSAL_FIELDS = {"status", "code", "sentence"}
 
 @dataclass
 class Hostile:
-    """A server that can follow the protocol step by step and send one client anything
-    in between.
-    """
+    """A server that follows the protocol and sends one client what it likes."""
 
     federation: Federation
     run: ServerRun
@@ -106,17 +104,10 @@ class Hostile:
         return self.run.take_finish(self.exchange(self.run.finish_messages()))
 
     def require_refused(
-        self,
-        content: RecordDict,
-        word: str,
-        *,
-        node: int = VICTIM,
+        self, content: RecordDict, word: str, *, node: int = VICTIM,
         message_type: str = "train",
-    ) -> tuple[Status, str, str]:
-        """Send one message.
-
-        Nothing but a sentence may come back, and nothing may change.
-        """
+    ) -> tuple[Status, str, str]:  # fmt: skip
+        """Send one message."""
         grid, ledger = self.federation.grid, self.federation.ledgers[node]
         before, charged = contents_of(grid.contexts[node].state), ledger.entries()
         (reply,) = self.exchange([Message(copied(content), node, message_type)])
@@ -603,7 +594,7 @@ LATER_REQUESTS: dict[str, tuple[Callable[[dict[int, RecordDict]], RecordDict], s
 
 
 def other_reader(requests: dict[int, RecordDict]) -> int:
-    """Another client that got boxes from the same authors, if there is one, else any."""
+    """Another client with boxes from the same authors, if there is one."""
     mine = set(boxes_of(requests[VICTIM]))
     others = [node for node in requests if node != VICTIM]
     return next(
@@ -639,10 +630,7 @@ def test_a_round_is_answered_once() -> None:
 
 
 def test_a_client_whose_state_was_rolled_back_still_answers_once() -> None:
-    """A reply is pushed before its context is saved.
-
-    The ledger remembers what the state forgot.
-    """
+    """A reply is pushed before its context is saved."""
     with hostile() as server:
         server.agree()
         requests = server.request(1)
@@ -771,9 +759,7 @@ def test_another_release_for_one_client_makes_its_tag_differ() -> None:
 
 @contextmanager
 def counting() -> Iterator[tuple[Hostile, dict[int, RecordDict]]]:
-    """A run with a private count, up to the (unsent) requests that carry the final
-    plan.
-    """
+    """A run with a private count, up to the requests with the final plan."""
     with hostile(small_config(n_examples=None, epsilon=3.0)) as server:
         server.agree()
         server.complete(server.request(0))
@@ -787,12 +773,9 @@ def final_plan(requests: dict[int, RecordDict]) -> Plan:
 def rebuilt(plan: Plan, **values: Any) -> Plan:
     """A plan that follows from its configuration, but not from the preliminary plan."""
     arguments: dict[str, Any] = {
-        "run_id": plan.run_id,
-        "n_clients": plan.n_clients,
-        "seed": plan.seed,
-        "n_features": plan.n_features,
-        "n_examples": plan.n_examples,
-    }
+        "run_id": plan.run_id, "n_clients": plan.n_clients, "seed": plan.seed,
+        "n_features": plan.n_features, "n_examples": plan.n_examples,
+    }  # fmt: skip
     config = values.pop("config", plan.config)
     return draft_plan(config, **(arguments | values))
 
@@ -985,9 +968,7 @@ ERRORS = [ValueError, KeyError, MemoryError, DPKMeansError]
 def test_an_exceptions_text_stays_at_home(
     at_call: int, error: type[Exception], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Keys, first round, second round: the server sees a fixed code, the client's own
-    log kind and place.
-    """
+    """The server sees a fixed code, the client's own log kind and place."""
     parts = grid_parts(SIZES)
     load = FailsLater(KMeansClient(parts[VICTIM - 2]), at_call, error)
     federation = make_federation(parts, loaders={VICTIM: load})
@@ -1036,10 +1017,7 @@ def test_an_exceptions_text_stays_at_home(
 def test_what_fails_when_the_result_is_written_is_seen_at_home_only(
     error: type[Exception], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What is written holds exact facts of rows.
-
-    a server that saw it fail would learn of them at no cost.
-    """
+    """What is written holds exact facts of rows."""
     parts = grid_parts(SIZES)
     fails = FailsLater(KMeansClient(parts[VICTIM - 2]), 3, error)
     federation = make_federation(parts, loaders={VICTIM: fails})
@@ -1225,13 +1203,9 @@ def test_the_operator_sees_why_a_policy_refuses(
 
 def test_a_policy_that_allows_the_run_does_not_disturb_it() -> None:
     policy = ClientPolicy(
-        max_epsilon_per_run=2.0,
-        max_epsilon_total=2.0,
-        allowed_trust=("oblivious",),
-        min_cohort=3,
-        require_secure_noise=True,
-        allow_non_private=False,
-    )
+        max_epsilon_per_run=2.0, max_epsilon_total=2.0, allowed_trust=("oblivious",),
+        min_cohort=3, require_secure_noise=True, allow_non_private=False,
+    )  # fmt: skip
     federation = make_federation(grid_parts(SIZES), policy=policy)
     result = federation.start(epsilon=1.0, min_clients=3)
     assert result.privacy.epsilon <= 1.0
@@ -1242,9 +1216,7 @@ def test_a_policy_that_allows_the_run_does_not_disturb_it() -> None:
 
 
 def test_an_exhausted_ledger_stops_a_run_that_the_policy_allowed() -> None:
-    """Two runs at once: the second one's worst case no longer fits when its first
-    release is due.
-    """
+    """Two runs at once: the second no longer fits at its first release."""
     parts = grid_parts(SIZES)
     ledger = MemoryLedger()
     policy = ClientPolicy(max_epsilon_total=1.5)
@@ -1257,17 +1229,10 @@ def test_an_exhausted_ledger_stops_a_run_that_the_policy_allowed() -> None:
         if header["stage"] == "sum" and not ledger.entries():
             ledger.charge(
                 LedgerEntry(
-                    "1",
-                    "rows",
-                    "ab12",
-                    1,
-                    0,
-                    "sums",
-                    epsilon=1.4,
-                    delta=1e-6,
+                    "1", "rows", "ab12", 1, 0, "sums", epsilon=1.4, delta=1e-6,
                     unit="record",
                 )
-            )
+            )  # fmt: skip
         return True
 
     federation.faults.on_request = on_request
@@ -1286,7 +1251,7 @@ def test_an_exhausted_ledger_stops_a_run_that_the_policy_allowed() -> None:
 
 
 def test_nodes_of_one_host_may_share_a_ledger() -> None:
-    """Each node's releases are charged; none is taken for a replay of its neighbour's."""
+    """Each node's releases are charged, none taken for its neighbour's replay."""
     shared = MemoryLedger()
     federation = make_federation(
         grid_parts(SIZES), ledgers=dict.fromkeys((2, 3, 4), shared)
@@ -1304,10 +1269,7 @@ def test_nodes_of_one_host_may_share_a_ledger() -> None:
 
 
 def test_clients_without_data_or_with_other_columns() -> None:
-    """An empty client is fine.
-
-    One with other columns stops the run before anything is charged.
-    """
+    """An empty client is fine."""
     parts = grid_parts(SIZES)
     federation = make_federation([*parts, np.zeros((0, 2))])
     federation.start(algorithm="lloyd", max_iter=2, n_examples=None)
@@ -1345,10 +1307,7 @@ def test_too_few_clients_joined() -> None:
 
 
 def test_a_release_of_wrong_words_is_only_a_wrong_result() -> None:
-    """A server may always spoil the utility.
-
-    It gains nothing and the clients' states still agree.
-    """
+    """A server may always spoil the utility."""
     with hostile(max_iter=1) as server:
         server.agree()
         server.complete(server.request(1))

@@ -42,9 +42,7 @@ def start(federation: Federation, **values: Any) -> None:
 def aged(
     federation: Federation, stage: Stage, seconds: float, nodes: tuple[int, ...] = NODES
 ) -> None:
-    """Requests of one phase have been on their way for so long when some nodes find
-    them.
-    """
+    """Requests of one phase are so old when some nodes find them."""
 
     def on_request(message: Message) -> bool:
         if stage_of(message.content) is stage and message.metadata.dst_node_id in nodes:

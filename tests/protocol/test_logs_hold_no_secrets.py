@@ -51,10 +51,7 @@ SHORTEST = 7
 
 
 def spellings_of_bytes(secret: bytes) -> Iterator[str]:
-    """Hexadecimal, base64 at each alignment, and as Python shows bytes.
-
-    Of the first 24 bytes, which is enough.
-    """
+    """Hexadecimal, base64 at each alignment, and as Python shows bytes."""
     start = secret[:24]
     if len(start) < 8 or len(set(start)) < 5:
         return
@@ -90,9 +87,7 @@ def spellings_of_array(array: NDArray[Any]) -> Iterator[str]:
 
 
 def spellings_of_word(value: int) -> Iterator[str]:
-    """A word of the ring: as it is, as a signed number, and as the statistic that it
-    stands for.
-    """
+    """A word of the ring as it is, signed, and as the statistic that it is."""
     signed = int(np.uint64(value).view(np.int64)) if value >= 0 else value
     for text in (str(value), str(signed), f"{value:x}"):
         if len(text.lstrip("-")) >= SHORTEST:
@@ -108,9 +103,7 @@ SHOWN = {"msg", "args", "exc_text", "stack_info"}
 
 
 class Catcher(logging.Handler):
-    """Keeps every record as each rendering shows it, and with all its fields, as other
-    handlers may.
-    """
+    """Keeps every record as each rendering shows it, and with all its fields."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
@@ -191,10 +184,7 @@ class Watch:
 
 
 def hidden_bytes(state: Any) -> list[bytes]:
-    """Keys and other secrets of a protocol state.
-
-    The bytes in all fields that its repr leaves out.
-    """
+    """Keys and other secrets of a protocol state."""
     found: list[bytes] = []
     waiting: list[Any] = [
         getattr(state, each.name) for each in fields(state) if not each.repr
@@ -213,10 +203,7 @@ def hidden_bytes(state: Any) -> list[bytes]:
 
 
 def found_in(text: str, forbidden: dict[str, str]) -> list[str]:
-    """What of it is in a text.
-
-    a single number of six digits may be there by chance, three are not.
-    """
+    """What of it is in a text."""
     found = [secret for secret in forbidden if secret in text]
     short = [secret for secret in found if len(secret.replace(".", "").lstrip("0")) < 8]
     return [
@@ -230,9 +217,7 @@ def found_in(text: str, forbidden: dict[str, str]) -> list[str]:
 def watch(
     monkeypatch: pytest.MonkeyPatch, truth: Truth, capfd: pytest.CaptureFixture[str]
 ) -> Iterator[Watch]:
-    """Catch all loggers from DEBUG up, Flower's too, what is printed, and all keys and
-    masks.
-    """
+    """Catch all loggers, Flower's too, what is printed, all keys and masks."""
     watched = Watch(Catcher(), capfd, truth)
     names = ("", "flwr", "flwr_dpkmeans")
     before = [
@@ -279,7 +264,7 @@ def watch(
 
 
 class TalkativeClient(KMeansClient):
-    """Fails in one call with its rows in the exception's text, its cause and its notes."""
+    """Fails once with its rows in the exception's text, cause and notes."""
 
     def __init__(self, points: Any, at_call: int, error: type[Exception]) -> None:
         super().__init__(points)
@@ -308,20 +293,16 @@ def grid_parts_of_full_precision(seed: int) -> list[NDArray[np.float64]]:
 
 
 def run(
-    watch: Watch,
-    trust: str,
-    *,
-    talkative: bool = True,
-    drop: bool = True,
-    **values: Any,
-) -> Federation:
-    """A run with everything in it: private count, a client that fails, one that is
-    lost, an evaluation with labels.
-    """
+    watch: Watch, trust: str, *, talkative: bool = True, drop: bool = True,
+    show_logs: Callable[[Context], None] | None = None, **values: Any,
+) -> Federation:  # fmt: skip
+    """A private count, a client that fails, one that is lost, an evaluation."""
     parts = rows()
     client = TalkativeClient(parts[VICTIM - FIRST_NODE_ID], 2, ValueError)
     federation = make_federation(
-        parts, loaders={VICTIM: lambda _: client} if talkative else None
+        parts,
+        loaders={VICTIM: lambda _: client} if talkative else None,
+        show_logs=show_logs,
     )
     federation.clients[VICTIM] = client if talkative else federation.clients[VICTIM]
     for number, own in enumerate(federation.clients.values()):
@@ -334,18 +315,12 @@ def run(
             else [reply]
         )
     defaults: dict[str, Any] = {
-        "algorithm": "glloyd",
-        "max_iter": 3,
-        "n_examples": None,
-        "epsilon": 8.0,
-    }
+        "algorithm": "glloyd", "max_iter": 3, "n_examples": None, "epsilon": 8.0,
+    }  # fmt: skip
     evaluation = {
-        "evaluation": "private",
-        "n_classes": 3,
-        "max_retries": 2,
-        "min_clients": 2,
+        "evaluation": "private", "n_classes": 3, "max_retries": 2, "min_clients": 2,
         "max_silent": 2,
-    }
+    }  # fmt: skip
     federation.start(trust=trust, **(defaults | evaluation | values))
     return federation
 
@@ -402,10 +377,7 @@ def test_the_default_algorithm_too(watch: Watch) -> None:
 
 @pytest.mark.parametrize("error", [ValueError, DataError, MemoryError])
 def test_a_client_that_fails_at_once(error: type[Exception], watch: Watch) -> None:
-    """The server is told that something is wrong.
-
-    a sentence of this package is in the node's own log only.
-    """
+    """The server is told that something is wrong."""
     parts = rows()
     client = TalkativeClient(parts[0], 0, error)
     federation = make_federation(parts, loaders={FIRST_NODE_ID: lambda _: client})
@@ -510,20 +482,13 @@ def test_the_search_finds_what_is_planted(
 
     plant_statistic(monkeypatch, careless)
     federation = run(
-        watch,
-        "oblivious",
-        talkative=False,
-        drop=False,
-        max_iter=2,
-        evaluation="none",
+        watch, "oblivious", talkative=False, drop=False, max_iter=2, evaluation="none",
         n_classes=0,
-    )
+    )  # fmt: skip
     assert watch.leaks(federation, centroids=True)
 
 
-def test_a_nodes_files_hold_nothing_private(
-    watch: Watch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_nodes_files_hold_nothing_private(watch: Watch, tmp_path: Path) -> None:
     """Lines that a node writes because its own configuration says so."""
     package = logging.getLogger("flwr_dpkmeans")
     kept = list(package.handlers)
@@ -538,13 +503,7 @@ def test_a_nodes_files_hold_nothing_private(
         }
         show(context)
 
-    init = mod_module.SecureAggregation.__init__
-
-    def with_logs(self: Any, settings: Any) -> None:
-        init(self, settings, show_logs=shown)
-
-    monkeypatch.setattr(mod_module.SecureAggregation, "__init__", with_logs)
-    federation = run(watch, "oblivious")
+    federation = run(watch, "oblivious", show_logs=shown)
     for handler in [handler for handler in package.handlers if handler not in kept]:
         package.removeHandler(handler)
         handler.close()

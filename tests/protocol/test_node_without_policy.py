@@ -31,13 +31,9 @@ from flwr_dpkmeans.sums.wire import terms_digest
 EXAMPLE = Path(flwr_dpkmeans.__file__).parent / "node" / "policy.example.toml"
 PARTS = grid_parts((120, 80, 60))
 COMPLETE = {
-    "max-epsilon-per-run": "1.5",
-    "max-epsilon-total": "4.0",
-    "max-delta": "1e-4",
-    "allowed-trust": '["oblivious"]',
-    "allowed-units": '["record"]',
-    "min-cohort": "2",
-}
+    "max-epsilon-per-run": "1.5", "max-epsilon-total": "4.0", "max-delta": "1e-4",
+    "allowed-trust": '["oblivious"]', "allowed-units": '["record"]', "min-cohort": "2",
+}  # fmt: skip
 
 
 def deployed(folder: Path, policy: str | None) -> InProcessGrid:
@@ -99,13 +95,9 @@ def test_a_node_without_a_policy_refuses_every_run(
 
 def test_these_limits_are_required_and_no_others() -> None:
     stated = {
-        "max_epsilon_per_run",
-        "max_epsilon_total",
-        "max_delta",
-        "allowed_trust",
-        "allowed_units",
-        "min_cohort",
-    }
+        "max_epsilon_per_run", "max_epsilon_total", "max_delta", "allowed_trust",
+        "allowed_units", "min_cohort",
+    }  # fmt: skip
     assert set(REQUIRED) == stated
 
 
@@ -200,18 +192,10 @@ def ledger_with(
         for node in nodes:
             ledger.charge(
                 LedgerEntry(
-                    f"{run_id}/{node}",
-                    data_id,
-                    "ab",
-                    1,
-                    0,
-                    "sums",
-                    0.1,
-                    1e-6,
-                    "record",
-                    time,
+                    f"{run_id}/{node}", data_id, "ab", 1, 0, "sums", 0.1, 1e-6,
+                    "record", time,
                 )
-            )
+            )  # fmt: skip
     return ledger
 
 
@@ -288,15 +272,11 @@ def test_the_digest_of_a_plans_terms_is_that_of_all_its_runs_and_stages() -> Non
     first = draft_plan(config, run_id=1, n_clients=3, seed=5, n_features=None)
     stages = [
         draft_plan(
-            config,
-            run_id=run_id,
-            n_clients=3,
-            seed=run_id,
-            n_features=2,
+            config, run_id=run_id, n_clients=3, seed=run_id, n_features=2,
             n_examples=counted,
         )
         for run_id, counted in ((1, None), (2, 5_000), (3, 5_000_000))
-    ]
+    ]  # fmt: skip
     assert len({plan.delta for plan in stages}) > 1
     assert {terms_digest(plan) for plan in stages} == {terms_digest(first)}
 
@@ -325,21 +305,14 @@ def test_an_approved_plan_is_accepted_in_every_run_and_no_other_one() -> None:
 def test_a_count_that_lowers_delta_and_named_columns_leave_the_approved_digest_as_it_is(
     names: tuple[str, ...],
 ) -> None:
-    """Otherwise a run that is approved would end after its count, charged in full, and
-    no named one could be agreed.
-    """
+    """Otherwise an approved run would end after its count, charged in full."""
     config = small_config(n_examples=None, feature_names=names)
     first = draft_plan(config, run_id=1, n_clients=3, seed=5, n_features=2)
     answered = "" if names else columns_digest(6, ("age", "income"))
     later = draft_plan(
-        config,
-        run_id=6,
-        n_clients=3,
-        seed=7,
-        n_features=2,
-        n_examples=10**7,
+        config, run_id=6, n_clients=3, seed=7, n_features=2, n_examples=10**7,
         columns=answered,
-    )
+    )  # fmt: skip
     assert later.delta < first.delta
     assert later.columns_digest != first.columns_digest
     assert terms_digest(first) == terms_digest(later)
@@ -372,11 +345,8 @@ def own_app(folder: Path, policy: str | None, **settings: Any) -> KMeansResult:
         )
     grid = InProcessGrid(nodes)
     known: dict[str, Any] = {
-        "n_clusters": 10,
-        "n_features": 4,
-        "epsilon": 2.0,
-        "n_examples": 1500,
-    }
+        "n_clusters": 10, "n_features": 4, "epsilon": 2.0, "n_examples": 1500,
+    }  # fmt: skip
     strategy = ProxyLloyd(**known, bounds=(0.0, 16.0), **settings)
     with grid.running():
         return strategy.start(grid=grid)

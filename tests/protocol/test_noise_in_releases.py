@@ -30,13 +30,9 @@ from flwr_dpkmeans.privacy.release import NoiseShape
 
 SMALLEST_P = 1e-7
 CONFIG: dict[str, Any] = {
-    "algorithm": "fastlloyd",
-    "n_clusters": 40,
-    "n_features": 2,
-    "n_examples": 400,
-    "epsilon": 2.0,
-    "max_iter": 25,
-}
+    "algorithm": "fastlloyd", "n_clusters": 40, "n_features": 2, "n_examples": 400,
+    "epsilon": 2.0, "max_iter": 25,
+}  # fmt: skip
 ENOUGH = 1000
 SMALL = "arrays of few entries"
 
@@ -71,10 +67,7 @@ def run(monkeypatch: pytest.MonkeyPatch, **values: Any) -> tuple[Federation, Tru
 def noise_by_block(
     federation: Federation, truth: Truth
 ) -> dict[str, NDArray[np.float64]]:
-    """Released minus exact, in units of the planned scale, for each array of the plan.
-
-    Small arrays together.
-    """
+    """Released minus exact, in units of the planned scale, for each array."""
     parts: dict[str, list[NDArray[np.float64]]] = {}
     for index, planned in enumerate(federation.plan.rounds, start=1):
         exact = truth.exact_sum((index, 0))
@@ -94,10 +87,7 @@ def noise_by_block(
 def scale_p_value(
     noise: NDArray[np.float64], shape: NoiseShape, variance: float = 1.0
 ) -> float:
-    """Two-sided p-value of the planned scale.
-
-    Exact chi-square (Gaussian) or gamma (Laplace) distribution.
-    """
+    """Two-sided p-value of the planned scale."""
     n = len(noise)
     if shape is NoiseShape.GAUSSIAN:
         below = float(stats.chi2.cdf(float((noise**2).sum()) / variance, n))
@@ -107,10 +97,7 @@ def scale_p_value(
 
 
 def expected_variance(federation: Federation) -> float:
-    """Of all shares together, over the planned one.
-
-    Shares of onlookers and silent clients are not counted on.
-    """
+    """Of all shares together, over the planned one."""
     if federation.plan.config.trust != "distributed":
         return 1.0
     n_clients = len(federation.clients)
@@ -199,9 +186,7 @@ def test_a_planted_wrong_scale_is_caught(
 def test_the_noise_that_an_onlooker_does_not_know_has_the_planned_scale(
     monkeypatch: pytest.MonkeyPatch, max_silent: int
 ) -> None:
-    """A client knows its own share, and up to t clients may share theirs with the
-    server.
-    """
+    """A client knows its share, and t may share theirs with the server."""
     federation, truth = run(
         monkeypatch, trust="distributed", noise="seeded", max_silent=max_silent
     )
@@ -231,12 +216,9 @@ def test_the_private_count_has_its_planned_noise(
         for seed in range(80):
             federation = make_federation(parts)
             federation.start(
-                n_examples=None,
-                noise="seeded",
-                random_state=seed,
-                max_iter=1,
+                n_examples=None, noise="seeded", random_state=seed, max_iter=1,
                 epsilon=4.0,
-            )
+            )  # fmt: skip
             assert federation.plan.count is not None
             error = (truth.released[0] - truth.exact_sum((0, 0))).view(np.int64)[
                 0
@@ -254,10 +236,7 @@ def test_the_private_count_has_its_planned_noise(
 
 
 def test_two_runs_never_share_secure_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same random_state fixes the public start, but not secure noise.
-
-    It does fix seeded noise.
-    """
+    """The same random_state fixes the public start, but not secure noise."""
     for kind, equal in (("secure", False), ("seeded", True)):
         drawn = []
         for _ in range(2):

@@ -37,18 +37,12 @@ FILES = {
     "a censored cell": [HEADER, ">89,0.2,w1,0", *ROWS],
     "a number in a text column": [HEADER, "0.1,0.2,007,0", *ROWS],
     "an infinite one": [HEADER, "0.1,0.2,Infinity,0", "1e999,0,w,0", *ROWS],
-    "a blank cell in each column": [
-        HEADER,
-        ",0.2,w,0",
-        "0.1,,w,0",
-        "0.1,0.2,,0",
-        "0.1,0.2,w,",
-        *ROWS,
-    ],
+    "a blank cell in each column": [HEADER, ",0.2,w,0", "0.1,,w,0", "0.1,0.2,,0",
+                                    "0.1,0.2,w,", *ROWS],
     "rows of other lengths": [HEADER, "1", "1,2,3,4,5,6", *ROWS],
     "an open quote": [HEADER, '"0.1,0.2,w,0', *ROWS],
     "text only": [HEADER, "a,b,c,d"],
-}
+}  # fmt: skip
 OWN = {"columns": "age,income", "label-column": "kind"}
 RUNS: list[dict[str, Any]] = [
     {"label-column": name, "columns": name, "header": "no"}
@@ -57,15 +51,10 @@ RUNS: list[dict[str, Any]] = [
 
 
 def answers(
-    monkeypatch: pytest.MonkeyPatch,
-    folder: Path,
-    own: dict[str, Any],
-    run: dict[str, Any],
-    lines: list[str],
-) -> list[bytes]:
-    """What the server gets of two deployed nodes in the key phase, the first of which
-    has this file.
-    """
+    monkeypatch: pytest.MonkeyPatch, folder: Path, own: dict[str, Any],
+    run: dict[str, Any], lines: list[str],
+) -> list[bytes]:  # fmt: skip
+    """What the server gets of two nodes, the first of which has this file."""
     replace_entropy(monkeypatch, counting_bytes())
     nodes, policy = [], folder / "policy.toml"
     policy.write_text("allow-anything = true\n")
@@ -227,10 +216,7 @@ HOLES: dict[str, Any] = {
 def test_a_gap_in_ones_own_table_is_no_error_whatever_its_columns_are(
     kind: str, tmp_path: Path
 ) -> None:
-    """The server would see that a row has one.
-
-    Failures of a table have a sentence of their own.
-    """
+    """The server would see that a row has one."""
     assert (
         client_of(HOLES[kind], tmp_path).fit([], {"task": "describe"})[2]["n_features"]
         == 2

@@ -40,7 +40,6 @@ from support.protocol_federation import (
 
 from flwr_dpkmeans.errors import ConfigurationError, IdentityError, RefusalError
 from flwr_dpkmeans.flower.client.node_config import node_settings
-from flwr_dpkmeans.node.guard import NodeGuard
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.node_settings import NodeSettings
@@ -128,10 +127,7 @@ class Cheat:
     def impersonate(
         self, victim: int, others: Sequence[int], credentials: Mapping[int, Credential]
     ) -> Words | None:
-        """Play all others towards one client with keys of its own.
-
-        The victim's vector, or None if it refuses.
-        """
+        """Play all others towards one client with keys of its own."""
         plan = self.run.plan
         trust = trust_model(plan.config.trust)
         digest = plan_digest(dump_plan(plan))
@@ -170,10 +166,7 @@ class Cheat:
     def require_refused(
         self, content: RecordDict, *words: str, node: int = VICTIM
     ) -> str:
-        """A sentence comes back, and nothing else.
-
-        Nothing is charged and nothing changes.
-        """
+        """A sentence comes back, and nothing else."""
         before = states_of(self.federation, node)
         reply = self.exchange(content, node)
         assert set(reply) == {RECORD}
@@ -431,10 +424,7 @@ def test_other_wrong_signatures_are_refused() -> None:
 
 
 def test_an_identity_stands_for_one_node() -> None:
-    """A party that signs for two nodes, alone or with the server, counts once.
-
-    So does the client itself.
-    """
+    """A party that signs for two nodes, alone or with the server, counts once."""
     server = cheat()
     run_id, digest = server.run.plan.run_id, plan_digest(dump_plan(server.run.plan))
     for twice, first in ((2, 2), (VICTIM, VICTIM)):
@@ -459,22 +449,16 @@ def test_what_is_said_of_the_client_itself_is_ignored() -> None:
 
 MALFORMED: dict[str, tuple[Callable[[bytes], dict[str, Any]], str]] = {
     "torn": (lambda blob: {"credentials": blob[:-1]}, "136 bytes for each"),
-    "more than the roster": (
-        lambda blob: {"credentials": blob + bytes(136)},
-        "a roster of 4 clients",
-    ),
+    "more than the roster": (lambda blob: {"credentials": blob + bytes(136)},
+                             "a roster of 4 clients"),
     "without a roster": (lambda blob: {"roster": None}, "a roster of 0 clients"),
-    "out of order": (
-        lambda blob: {"credentials": blob[136:] + blob[:136]},
-        "out of order or repeated",
-    ),
-    "repeated": (
-        lambda blob: {"credentials": blob[:136] * 2},
-        "out of order or repeated",
-    ),
+    "out of order": (lambda blob: {"credentials": blob[136:] + blob[:136]},
+                     "out of order or repeated"),
+    "repeated": (lambda blob: {"credentials": blob[:136] * 2},
+                 "out of order or repeated"),
     "text": (lambda blob: {"credentials": "ward-7"}, "'credentials'"),
     "missing": (lambda blob: {"credentials": None}, "node 2 signed nothing"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", MALFORMED)
@@ -541,13 +525,10 @@ def test_a_node_reads_its_identity_from_the_file_that_its_configuration_names(
         } | others
         return node_settings(
             Context(
-                run_id=1,
-                node_id=2,
-                node_config=config,
-                state=RecordDict(),
+                run_id=1, node_id=2, node_config=config, state=RecordDict(),
                 run_config={},
             )
-        )
+        )  # fmt: skip
 
     found = settings("policy", "identity")
     assert found.identity == IDENTITIES[2]
@@ -561,21 +542,11 @@ def test_a_node_reads_its_identity_from_the_file_that_its_configuration_names(
         settings("policy", identity=str(tmp_path / "none.pem"))
 
 
-def test_a_policy_that_begins_to_pin_during_a_run_stops_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_policy_that_begins_to_pin_during_a_run_stops_it() -> None:
     server = cheat("not pinned")
     server.require_accepted(server.request())
-    pinned = {
-        bytes.fromhex(key): name for name, key in POLICIES["pinned"].pinned_peers or ()
-    }
-    begin = NodeGuard.__init__
-
-    def pinning(self: NodeGuard, *args: Any, **named: Any) -> None:
-        begin(self, *args, **named)
-        self.identity, self.pinned = IDENTITIES[VICTIM], pinned
-
-    monkeypatch.setattr(NodeGuard, "__init__", pinning)
+    settings = server.federation.settings
+    settings[VICTIM] = replace(settings[VICTIM], policy=POLICIES["pinned"])
     retry = SumRequest(1, 1, Roster.of(0, server.keys).without(1, [5]))
     status, code, sentence = parse_failure(
         server.exchange(request_content(Stage.SUM, request=retry), VICTIM)
@@ -618,9 +589,7 @@ def lose_one_reply(federation: Federation, node: int) -> None:
 @pytest.mark.parametrize("n_examples", [300, None])
 @pytest.mark.parametrize("trust", TRUST)
 def test_honest_parties_that_pin_each_other(trust: str, n_examples: int | None) -> None:
-    """Also when one drops out, and when the plan that was signed is followed by the
-    final one.
-    """
+    """Also when one drops out, and when a final plan follows the signed one."""
     federation = pinned_federation()
     lose_one_reply(federation, 5)
     result = federation.start(trust=trust, n_examples=n_examples)
@@ -659,9 +628,7 @@ def test_clients_with_and_without_pins_may_work_together() -> None:
 
 
 def test_the_operator_reads_who_is_not_recognised() -> None:
-    """One node has no identity: the run ends in the key phase, and nobody pays, not
-    even who pins nobody.
-    """
+    """One node has no identity: the run ends early, and nobody pays."""
     identities = {node: identity for node, identity in IDENTITIES.items() if node != 4}
     federation = pinned_federation(
         identities=identities, policies={4: POLICIES["not pinned"]}
@@ -736,13 +703,10 @@ def test_the_server_is_told_of_pins_by_hashes_that_no_other_run_has() -> None:
 @pytest.mark.parametrize(
     ("identity", "signature"),
     [
-        (b"i" * 31, b"s" * 64),
-        (b"i" * 32, b"s" * 65),
-        (b"i" * 32, b""),
-        (b"", b"s" * 64),
-        (b"i" * 1000, b""),
+        (b"i" * 31, b"s" * 64), (b"i" * 32, b"s" * 65), (b"i" * 32, b""),
+        (b"", b"s" * 64), (b"i" * 1000, b""),
     ],
-)
+)  # fmt: skip
 def test_a_node_with_a_malformed_credential_is_left_out(
     identity: bytes, signature: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:

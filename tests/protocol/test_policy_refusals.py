@@ -48,10 +48,7 @@ DATA_ID = "ward-7"
 
 @dataclass
 class Deployment:
-    """Nodes that read their settings from their own files, as deployed ones do.
-
-    One has a policy.
-    """
+    """Nodes that read their settings from their own files, as deployed ones do."""
 
     folder: Path
     grid: FaultyGrid
@@ -62,10 +59,7 @@ class Deployment:
         return self.folder / f"ledger-{VICTIM}.jsonl"
 
     def files(self) -> dict[str, bytes]:
-        """The victim's ledger and its head.
-
-        Beside them it notes which plans it looked at.
-        """
+        """The victim's ledger and its head."""
         found = self.folder.glob(f"ledger-{VICTIM}*")
         return {
             place.name: place.read_bytes()
@@ -259,8 +253,8 @@ CASES: dict[str, list[tuple[str, dict[str, Any], str]]] = {
         (
             'allowed-trust = ["oblivious"]',
             {"bounds": ((-8.0,), (8.0,)), "private_bounds": True},
-            r"the plan's round '(count.*|magnitudes)' has the trust model 'distributed', but this"
-            r" client allows only 'oblivious': .*",
+            r"the plan's round '(count.*|magnitudes)' has the trust model"
+            r" 'distributed', but this client allows only 'oblivious': .*",
         ),
     ],
     "allowed_algorithms": [
@@ -394,9 +388,7 @@ FLAT = [(name, *case) for name, cases in CASES.items() for case in cases]
 
 
 def test_every_limit_has_a_case() -> None:
-    """But for pinned peers, which `test_pinned_identities` is about, and what stands in
-    place of limits.
-    """
+    """But for pinned peers, which `test_pinned_identities` is about."""
     others = {"pinned_peers", "allow_anything", "unstated"}
     assert set(CASES) == {limit.name for limit in fields(ClientPolicy)} - others
 
@@ -408,17 +400,10 @@ def test_every_limit_has_a_case() -> None:
     ids=[f"{case[0]}-{i}" for i, case in enumerate(FLAT)],
 )
 def test_a_limit_stops_the_run_before_anything_leaves(
-    tmp_path: Path,
-    limit: str,
-    policy: str,
-    values: dict[str, Any],
-    sentence: str,
+    tmp_path: Path, limit: str, policy: str, values: dict[str, Any], sentence: str,
     n_examples: int | None,
-) -> None:
-    """The operator reads the sentence.
-
-    The node gave no key, wrote nothing, and tells nothing of other runs.
-    """
+) -> None:  # fmt: skip
+    """The operator reads the sentence."""
     values = {"epsilon": 1.0, "n_examples": n_examples} | values
     points = POINTS if values.pop("server data", False) else None
     earlier = values.pop("earlier", None)
@@ -458,9 +443,7 @@ SEVEN = "max-epsilon-total = 7.0\nmax-delta-total = 1e-4"
 
 
 def asked_for(folder: Path, policy: str, run_id: int, epsilon: float) -> str:
-    """What the victim answers to a plan whose run ends before any release, so that the
-    answer costs nothing.
-    """
+    """What the victim answers to a plan whose run ends before any release."""
     deployment = deploy(folder, policy, run_id=run_id, spent=run_id == 100)
     deployment.faults.on_request = lambda message: not is_sum(message, 1)
     try:
@@ -473,10 +456,7 @@ def asked_for(folder: Path, policy: str, run_id: int, epsilon: float) -> str:
 
 
 def test_plan_after_plan_tells_what_was_spent_in_steps_only(tmp_path: Path) -> None:
-    """A server that halves what it does not know, for nothing.
-
-    Other runs have cost 5.0 of 7.0.
-    """
+    """A server that halves what it does not know, for nothing."""
     lowest, highest = 0.0, 8.0
     for number in range(12):
         middle = (lowest + highest) / 2
@@ -508,22 +488,15 @@ def test_a_node_looks_at_so_many_plans_a_day_that_cost_nothing(tmp_path: Path) -
     # A run that pays for its answer counts no more.
     FileLedger(tmp_path / "run" / f"ledger-{VICTIM}.jsonl").charge(
         LedgerEntry(
-            "100/3",
-            DATA_ID,
-            "ab",
-            1,
-            0,
-            "sums",
-            epsilon=0.01,
-            delta=1e-9,
+            "100/3", DATA_ID, "ab", 1, 0, "sums", epsilon=0.01, delta=1e-9,
             unit="record",
         )
-    )
+    )  # fmt: skip
     assert asked_for(tmp_path / "run", policy, 110, 1.0) == "allowed"
 
 
 def test_other_plans_of_one_run_are_other_plans(tmp_path: Path) -> None:
-    """A run's number is the server's word: by many plans of one it would learn as much."""
+    """The server says a run's number: many plans of one would tell as much."""
     policy = "max-epsilon-total = 6.0\nmax-delta-total = 1e-4\nplans-per-day = 3"
     assert asked_for(tmp_path / "run", policy, 100, 1.0) == "allowed"
     # Other runs have cost 5.0, so that none of these is allowed.
@@ -559,7 +532,7 @@ def test_plans_of_yesterday_and_lines_that_are_none_do_not_count(
 def test_a_crash_while_plans_are_noted_forgets_none_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By notes that are lost, a server would learn more of what other runs have cost."""
+    """By lost notes, a server would learn more of what other runs have cost."""
     ledger = FileLedger(tmp_path / "ledger.jsonl")
     assert ledger.note_plan(DATA_ID, "2/3", "ab", most=5) == 0
     with monkeypatch.context() as patch:
@@ -603,12 +576,9 @@ allow-server-data = false
 def test_a_plan_within_every_limit_runs(tmp_path: Path, n_examples: int | None) -> None:
     deployment = deploy(tmp_path / "run", ALLOWING)
     result = deployment.start(
-        epsilon=1.0,
-        n_examples=n_examples,
-        delta=1e-4,
-        min_clients=3,
+        epsilon=1.0, n_examples=n_examples, delta=1e-4, min_clients=3,
         evaluation="private",
-    )
+    )  # fmt: skip
     assert result.confirmed == (2, 3, 4)
     assert result.privacy is not None
     ledger = FileLedger(deployment.ledger)
@@ -623,9 +593,7 @@ def test_a_plan_within_every_limit_runs(tmp_path: Path, n_examples: int | None) 
 def test_a_declared_largest_epsilon_counts_for_a_preliminary_plan(
     tmp_path: Path, n_examples: int | None
 ) -> None:
-    """Before N is known the worst case is only known to be at most two epsilons, and at
-    most max_epsilon.
-    """
+    """Before N is known the worst case is at most 2 epsilon or max_epsilon."""
     deployment = deploy(tmp_path / "run", "max-epsilon-per-run = 1.5")
     assert deployment.start(
         epsilon=1.0, n_examples=n_examples, max_epsilon=1.5
@@ -675,9 +643,7 @@ def require_within(ledger: FileLedger, epsilon: float, delta: float) -> None:
 
 
 def another_run(deployment: Deployment, limit: str) -> None:
-    """Charge a run that alone fits into the budget, as a node's own check would have
-    it.
-    """
+    """Charge a run that alone fits into the budget."""
     other = (
         {"epsilon": 4.5, "delta": 1e-5, "mu": 1.14, "own_delta": 0.0}
         if limit == "epsilon"
@@ -743,7 +709,7 @@ def test_a_run_under_way_has_paid_and_no_other_takes_its_budget(
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that fork")
 def test_two_whole_runs_at_once_never_exceed_the_total(tmp_path: Path) -> None:
-    """Each in a process of its own, with room for one; whoever is refused is told why."""
+    """Each in its own process, with room for one; the other is told why."""
     policy = "max-epsilon-total = 5.3\nmax-delta-total = 1e-4"
     deploy(tmp_path / "run", policy)
     reading, writing = os.pipe()
@@ -783,9 +749,7 @@ def test_two_whole_runs_at_once_never_exceed_the_total(tmp_path: Path) -> None:
 
 
 class Raced(MemoryLedger):
-    """A ledger that another process charges between the last check and this run's own
-    charge.
-    """
+    """A ledger that another process charges between last check and charge."""
 
     def charge(self, entry: LedgerEntry, admit: Admit | None = None) -> None:
         if not self.entries():
@@ -871,11 +835,14 @@ def test_a_ledger_that_cannot_be_written_is_refused_before_anything_leaves(
 ) -> None:
     deployment = deploy(tmp_path / "run", ALLOWING)
 
-    def unwritable(self: FileLedger) -> None:
-        if "ledger-3" in str(self._path):
-            raise BudgetError("the ledger cannot be used (Read-only file system).")
+    look = os.open
 
-    monkeypatch.setattr(FileLedger, "require_usable", unwritable)
+    def unwritable(place: Any, flags: int, *rest: Any, **more: Any) -> int:
+        if str(place).endswith("ledger-3.jsonl") and flags & os.O_RDWR:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        return look(place, flags, *rest, **more)
+
+    replace_call(monkeypatch, "open", unwritable)
     sentence = (
         "this client's budget ledger is damaged or cannot be written .its own log says"
         " how., and without it"
@@ -896,10 +863,7 @@ def test_a_ledger_that_cannot_be_written_is_refused_before_anything_leaves(
 def test_a_ledger_that_is_put_back_during_a_run_stops_this_client(
     tmp_path: Path, when: str
 ) -> None:
-    """Both files at once, which the files themselves cannot tell.
-
-    But the run's own memory can.
-    """
+    """Both files at once, which the files themselves cannot tell."""
     deployment = deploy(tmp_path / "run", ALLOWING)
     backup = deployment.files()
 
@@ -960,7 +924,7 @@ def settings_of(config: dict[str, Any]) -> NodeSettings:
 def test_a_node_that_lost_its_memory_gives_nothing_and_pays_nothing(
     tmp_path: Path,
 ) -> None:
-    """The SuperNode restarted between two rounds: it is left out, and the others go on."""
+    """A SuperNode restarted between rounds is left out, and the others go on."""
     ledgers = {node: FileLedger(tmp_path / f"ledger-{node}") for node in (2, 3, 4, 5)}
     federation = make_federation(grid_parts((120, 80, 60, 40)), ledgers=ledgers)  # type: ignore[arg-type]
 
@@ -982,9 +946,7 @@ def test_a_node_that_lost_its_memory_gives_nothing_and_pays_nothing(
 def test_a_plan_that_is_sent_again_gets_no_second_key(
     tmp_path: Path, keeps_state: bool
 ) -> None:
-    """The same run id after a finished run, by a server that restarted, and by one that
-    kept the plan.
-    """
+    """The same run id, by a server that restarted or that kept the plan."""
     first = deploy(tmp_path / "run", ALLOWING)
     first.start(epsilon=1.0, delta=1e-4, min_clients=3)
     before = first.files()
@@ -1002,9 +964,7 @@ def test_a_plan_that_is_sent_again_gets_no_second_key(
 
 
 def test_a_server_that_restarts_pays_for_its_new_run(tmp_path: Path) -> None:
-    """The same configuration under a new run id is a new run, whose cost is added,
-    until nothing is left.
-    """
+    """A new run id is a new run, whose cost is added until nothing is left."""
     spent = [5.0]
     for run_id in (41, 42, 43):
         deployment = deploy(

@@ -70,12 +70,9 @@ def parts_in_raw_units(seed: int = 0) -> list[NDArray[np.float64]]:
 
 def private_config(**values: Any) -> Any:
     defaults = {
-        "bounds": DOMAIN,
-        "private_bounds": True,
-        "n_examples": None,
-        "n_features": None,
-        "epsilon": 5.0,
-    }
+        "bounds": DOMAIN, "private_bounds": True, "n_examples": None,
+        "n_features": None, "epsilon": 5.0,
+    }  # fmt: skip
     return small_config(**(defaults | values))
 
 
@@ -125,12 +122,9 @@ def test_nothing_needs_to_be_declared(trust: str, algorithm: str) -> None:
 @pytest.mark.parametrize("masking", [True, False])
 def test_direct_and_flower_engines_find_the_same(trust: str, masking: bool) -> None:
     values: dict[str, Any] = {
-        "epsilon": 5.0,
-        "bounds": "private",
-        "trust": trust,
-        "noise": "seeded",
+        "epsilon": 5.0, "bounds": "private", "trust": trust, "noise": "seeded",
         "random_state": 3,
-    }
+    }  # fmt: skip
     parts = parts_in_raw_units()
     flower = flat_estimator(3, **values).fit(parts)
     direct = flat_estimator(3, engine="direct", masking=masking, **values).fit(parts)
@@ -165,15 +159,10 @@ def test_run_config_spelling(caplog: pytest.LogCaptureFixture) -> None:
     federation = make_federation(parts)
     strategy = strategy_from_run_config(
         {
-            "n-clusters": 3,
-            "algorithm": "fastlloyd",
-            "bounds": "private",
-            "bounds-share": 0.04,
-            "epsilon": 5.0,
-            "num-clients": 4,
-            "data": "t.csv",
+            "n-clusters": 3, "algorithm": "fastlloyd", "bounds": "private",
+            "bounds-share": 0.04, "epsilon": 5.0, "num-clients": 4, "data": "t.csv",
         }
-    )
+    )  # fmt: skip
     assert strategy.config.private_bounds
     assert strategy.config.bounds == DOMAIN
     assert (strategy.config.bounds_share, strategy.config.n_features) == (0.04, None)
@@ -197,11 +186,8 @@ def test_run_config_spelling(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_run_config_with_a_domain() -> None:
     values = {
-        "n-clusters": 3,
-        "algorithm": "fastlloyd",
-        "num-clients": 4,
-        "data": "t.csv",
-    }
+        "n-clusters": 3, "algorithm": "fastlloyd", "num-clients": 4, "data": "t.csv",
+    }  # fmt: skip
     strategy = strategy_from_run_config(
         values | {"bounds": "private", "bounds-domain": "0,200000"}
     )
@@ -215,16 +201,11 @@ def test_run_config_with_a_domain() -> None:
         strategy_from_run_config(values | {"bounds": "0,1", "bounds-domain": "0,9"})
 
 
-def test_where_nothing_stands_out_the_run_ends_with_a_sentence_or_keeps_a_domain_and_says_so() -> (
-    None
-):
+def test_where_nothing_stands_out_the_run_ends_or_keeps_a_domain_and_says_so() -> None:
     parts = [np.full((3, 2), 7.0), np.full((2, 2), 7.0)]
     options: dict[str, Any] = {
-        "epsilon": 0.1,
-        "n_examples": 5,
-        "noise": "seeded",
-        "random_state": 1,
-    }
+        "epsilon": 0.1, "n_examples": 5, "noise": "seeded", "random_state": 1,
+    }  # fmt: skip
     with pytest.raises(
         PlanError,
         match=r"no values of columns 0, 1 \(counted from 0\) beyond the noise",
@@ -500,10 +481,7 @@ def test_a_plan_that_knows_the_box_before_the_release_is_refused() -> None:
 
 @pytest.mark.parametrize("index", [0, 1])
 def test_another_release_for_one_client_is_found_out(index: int) -> None:
-    """A client that is sent another histogram finds another range.
-
-    Its tag, or the final plan, does not fit.
-    """
+    """A client that is sent another histogram finds another range."""
     with hostile() as server:
         for before in range(-1, index):
             server.complete(server.request(before))

@@ -80,9 +80,7 @@ def plan_of(n_clients: int = 5, *, server: bool = False, **values: Any) -> Plan:
     ids=lambda values: str(values["algorithm"]),
 )
 def test_a_number_of_rows_from_nowhere_is_refused(values: dict[str, Any]) -> None:
-    """Else delta = 0.04 would pass as below 1/N for N = 5, and no report would say that
-    anybody vouched for 5.
-    """
+    """Else delta = 0.04 would pass for below 1/5, and nobody vouched for 5."""
     config = config_of(**values, n_examples=None)
     if config.algorithm == "sphere_packing":
         config = config.changed(delta=0.04)
@@ -95,13 +93,9 @@ def test_a_number_of_rows_from_nowhere_is_refused(values: dict[str, Any]) -> Non
 def test_a_number_of_rows_from_nowhere_gets_no_key() -> None:
     with hostile(algorithm="sphere_packing", n_examples=None, delta=1e-5) as server:
         plan = draft_plan(
-            server.run.plan.config.changed(delta=0.1),
-            run_id=server.run.plan.run_id,
-            n_clients=4,
-            seed=1,
-            n_features=2,
-            n_examples=5,
-        )
+            server.run.plan.config.changed(delta=0.1), run_id=server.run.plan.run_id,
+            n_clients=4, seed=1, n_features=2, n_examples=5,
+        )  # fmt: skip
         server.require_refused(
             request_content(Stage.KEYS, plan=dump_plan(plan)),
             "neither declared nor counted",
@@ -129,10 +123,7 @@ def test_a_limit_does_not_refuse_a_choice_of_k_before_rows_are_counted() -> None
 
 
 def test_a_release_that_could_cost_more_than_was_charged_is_refused() -> None:
-    """A run is charged with its first release.
-
-    What is learnt later cannot make it dearer, nor cheaper.
-    """
+    """A run is charged with its first release."""
     ledger = MemoryLedger()
     for index, price in enumerate([2.7, 2.7 * (1 + 1e-9), 2.5], start=1):
         charge(ledger, entry(round_index=index, epsilon=price))
@@ -149,13 +140,9 @@ def test_a_release_that_could_cost_more_than_was_charged_is_refused() -> None:
 
 def test_only_sampled_rounds_are_said_to_be_sampled() -> None:
     plan = plan_of(
-        300,
-        trust="distributed",
-        unit="client",
-        client_sampling_rate=0.5,
-        private_bounds=True,
-        max_iter=1,
-    )
+        300, trust="distributed", unit="client", client_sampling_rate=0.5,
+        private_bounds=True, max_iter=1,
+    )  # fmt: skip
     report = build_report(plan, [(-1, 0), (0, 0), (1, 0), (2, 0)])
     for line in report.releases:
         assert ("Poisson sample" in line.theorem) == (line.round_index > 0), line.array
@@ -167,9 +154,7 @@ def test_only_sampled_rounds_are_said_to_be_sampled() -> None:
 
 @pytest.mark.parametrize("n_examples", [50, 30_000])
 def test_the_report_says_what_clients_see_of_the_server_points(n_examples: int) -> None:
-    """And what it says is so: without proxies, the first state that shows a start has
-    k-means centers of the points.
-    """
+    """And it is so: the first state has k-means centers of the points."""
     values: dict[str, Any] = {
         "trust": "distributed",
         "n_examples": n_examples,
@@ -258,9 +243,7 @@ def test_a_server_with_points_steers_nothing_that_is_not_priced(trust: str) -> N
 
 
 def test_replies_are_equally_long_whoever_has_no_rows_and_whoever_takes_part() -> None:
-    """Poisson sampling: the server sees vectors of one length and shape from all,
-    whatever their coins and tables.
-    """
+    """Vectors of one length and shape from all, whatever coins and tables."""
     parts = [
         drawn(n, 7 + n) if n else np.zeros((0, 3))
         for n in (0, 1, 30, 900, 40, 2, 5, 60)

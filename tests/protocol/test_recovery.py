@@ -58,9 +58,7 @@ def place_of(message: Message) -> tuple[str, int, int]:
 
 
 class Silence:
-    """Nodes that fall silent for ever: at a stage and round, before they act (`late`:
-    after they did).
-    """
+    """Nodes that fall silent for ever at a stage (`late`: after they acted)."""
 
     def __init__(self, *fates: tuple[int, str, int, bool]) -> None:
         self.fates = {node: (stage, index, late) for node, stage, index, late in fates}
@@ -90,11 +88,8 @@ class Silence:
 
 def run(federation: Federation, **values: Any) -> Any:
     defaults: dict[str, Any] = {
-        "algorithm": "lloyd",
-        "max_iter": N_ROUNDS,
-        "n_examples": None,
-        "max_silent": 2,
-    }
+        "algorithm": "lloyd", "max_iter": N_ROUNDS, "n_examples": None, "max_silent": 2,
+    }  # fmt: skip
     return federation.start(
         **(defaults | {"dropout": "recover", "min_clients": 4} | values)
     )
@@ -125,13 +120,9 @@ def test_without_dropouts_it_equals_the_run_that_repeats(trust: str) -> None:
             else {"algorithm": "proxy_lloyd", "n_examples": 450}
         )
         run(
-            federation,
-            trust=trust,
-            dropout=dropout,
-            noise="seeded",
-            evaluation="private",
-            **values,
-        )
+            federation, trust=trust, dropout=dropout, noise="seeded",
+            evaluation="private", **values,
+        )  # fmt: skip
         assert federation.plan.dropout is dropout
         results.append(federation.clients[2].cluster_centers_)
         others = [client.cluster_centers_ for client in federation.clients.values()]
@@ -177,20 +168,14 @@ def test_two_clients_fall_silent_and_the_sum_is_that_of_the_vectors_that_arrived
 def test_noise_is_enough_without_those_that_are_lost_and_those_that_collude(
     n_lost: int, truth: Truth
 ) -> None:
-    """A server that claims to have lost t clients, and knows the shares of t others,
-    still faces the planned noise.
-    """
+    """A server that claims to have lost t and knows t others' shares."""
     federation = make_federation(grid_parts(SIZES))
     lost, colluding = (4, 7)[:n_lost], (5, 6)
     Silence(*((node, "unmask", 1, True) for node in lost)).install(federation)
     run(
-        federation,
-        algorithm="glloyd",
-        trust="distributed",
-        n_clusters=100,
-        n_examples=10**5,
-        epsilon=2.0,
-    )
+        federation, algorithm="glloyd", trust="distributed", n_clusters=100,
+        n_examples=10**5, epsilon=2.0,
+    )  # fmt: skip
     plan = federation.plan
     sent, exact = truth.sent[2, 0], truth.statistics[2, 0]
     assert set(sent) == EVERYBODY - set(lost)
@@ -217,20 +202,14 @@ def test_noise_is_enough_without_those_that_are_lost_and_those_that_collude(
 def test_plans_that_are_found_on_the_way_are_recovered_as_well(
     values: dict[str, Any],
 ) -> None:
-    """A private count, private bounds and an undeclared width come before the plan is
-    final.
-    """
+    """Private count and bounds, undeclared width come before the final plan."""
     parts = grid_parts([400] * N)
     federation = make_federation(parts)
     Silence((4, "sum", 0, True), (7, "unmask", 1, False)).install(federation)
     result = run(
-        federation,
-        algorithm="proxy_lloyd",
-        max_iter=None,
-        epsilon=20.0,
-        evaluation="private",
-        **values,
-    )
+        federation, algorithm="proxy_lloyd", max_iter=None, epsilon=20.0,
+        evaluation="private", **values,
+    )  # fmt: skip
     assert federation.plan.count is not None
     assert set(result.confirmed) == EVERYBODY - {4, 7}
     centroids = [federation.clients[node].cluster_centers_ for node in result.confirmed]
@@ -258,9 +237,7 @@ def test_more_than_may_be_silent_stop_the_run_with_a_sentence() -> None:
 def test_too_few_shares_open_another_attempt_which_is_charged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One survivor sends a wrong share: the key does not fit what its owner committed
-    to.
-    """
+    """A wrong share: the key does not fit what its owner committed to."""
     parts = grid_parts(SIZES)
     federation = make_federation(parts)
     receive = recover_session.RecoverSession.receive_unmask
@@ -365,23 +342,17 @@ def refusals(federation: Federation) -> list[str]:
 @pytest.mark.parametrize(
     ("told", "words"),
     [
-        (
-            lambda node, survivors: tuple(s for s in survivors if s != node),
-            "was given up",
-        ),
+        (lambda node, survivors: tuple(s for s in survivors if s != node),
+         "was given up"),
         (lambda node, survivors: (node,), "at least 7 of 9 are needed"),
-        (
-            lambda node, survivors: tuple(sorted({node, *survivors[:5]})),
-            "at least 7 of 9 are needed",
-        ),
+        (lambda node, survivors: tuple(sorted({node, *survivors[:5]})),
+         "at least 7 of 9 are needed"),
         (lambda node, survivors: (*survivors, 99), "one that had left"),
         (lambda node, survivors: survivors[::-1], "out of order"),
-        (
-            lambda node, survivors: (*survivors[:-1], survivors[-2]),
-            "out of order|twice",
-        ),
+        (lambda node, survivors: (*survivors[:-1], survivors[-2]),
+         "out of order|twice"),
     ],
-)
+)  # fmt: skip
 def test_false_survivors_are_refused(told: Any, words: str) -> None:
     federation = make_federation(grid_parts(SIZES))
     unmask_with(federation, told)
@@ -392,10 +363,7 @@ def test_false_survivors_are_refused(told: Any, words: str) -> None:
 
 
 def test_a_client_that_some_are_told_is_dropped_is_not_opened() -> None:
-    """Half of the clients give shares of node 4's self mask, half of its pairwise key.
-
-    Not enough for either.
-    """
+    """Half give shares of node 4's self mask, half of its pairwise key."""
     federation = make_federation(grid_parts(SIZES))
     unmask_with(
         federation,
@@ -432,22 +400,16 @@ def test_signed_survivors_let_an_honest_run_end() -> None:
 @pytest.mark.parametrize(
     ("relay", "words"),
     [
-        (
-            lambda kept, now: {},
-            "0 neighbours signed the survivors of round 1, but 6 are needed",
-        ),
+        (lambda kept, now: {},
+         "0 neighbours signed the survivors of round 1, but 6 are needed"),
         (lambda kept, now: dict(list(now.items())[:5]), "5 neighbours signed"),
-        (
-            lambda kept, now: kept or now,
-            "did not sign the survivors of round 2 that this client was told of",
-        ),
-        (
-            lambda kept, now: dict.fromkeys(now, bytes(64)),
-            "did not sign the survivors of round 1",
-        ),
+        (lambda kept, now: kept or now,
+         "did not sign the survivors of round 2 that this client was told of"),
+        (lambda kept, now: dict.fromkeys(now, bytes(64)),
+         "did not sign the survivors of round 1"),
         (lambda kept, now: now | {99: bytes(64)}, "node 99 did not sign"),
     ],
-)
+)  # fmt: skip
 def test_survivors_that_others_did_not_sign_stop_a_pinned_client(
     relay: Any, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -473,12 +435,9 @@ def test_the_default_follows_the_cohort_and_the_transport() -> None:
     assert config.settings.dropout_of(101) is Dropout.RECOVER
     assert small_config(dropout="retry").settings.dropout_of(1000) is Dropout.RETRY
     given = {
-        "algorithm": "lloyd",
-        "n-clusters": 3,
-        "num-clients": 4,
-        "bounds": "0,1",
+        "algorithm": "lloyd", "n-clusters": 3, "num-clients": 4, "bounds": "0,1",
         "data": "table.csv",
-    }
+    }  # fmt: skip
     assert strategy_from_run_config(given).config.dropout is None
     assert (
         strategy_from_run_config(given | {"cohort.dropout": "recover"}).config.dropout

@@ -4,17 +4,16 @@ that is not there.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 from flwr.app import Message
 from support.messages import (
-    RECORD,
     Status,
     copied,
     parse_failure,
     parse_unmask_request,
+    stage_and_round,
     unmask_request_content,
 )
 from support.protocol_federation import (
@@ -38,18 +37,10 @@ N, T, VICTIM = 12, 2, 5
 TRUSTS = ("oblivious", "central", "distributed")
 
 
-def stage_of(message: Message) -> tuple[str, int]:
-    header = json.loads(str(message.content.config_records[RECORD]["header"]))
-    return header["stage"], header.get("round", -1)
-
-
 def run(federation: Federation, **values: Any) -> Any:
     defaults: dict[str, Any] = {
-        "algorithm": "lloyd",
-        "max_iter": 3,
-        "n_examples": None,
-        "max_silent": T,
-    }
+        "algorithm": "lloyd", "max_iter": 3, "n_examples": None, "max_silent": T,
+    }  # fmt: skip
     return federation.start(
         **(defaults | {"dropout": "recover", "min_clients": 4} | values)
     )
@@ -63,16 +54,11 @@ def run(federation: Federation, **values: Any) -> Any:
 def test_no_more_shares_are_counted_on_than_can_be_left(
     trust: str, n_clients: int, max_silent: int, min_clients: int
 ) -> None:
-    """However few agreed to the plan: the smallest sum that clients help to open,
-    without those that collude.
-    """
+    """The smallest sum that clients help to open, without those who collude."""
     config = small_config(
-        dropout="recover",
-        trust=trust,
-        max_silent=max_silent,
-        min_clients=min_clients,
+        dropout="recover", trust=trust, max_silent=max_silent, min_clients=min_clients,
         n_examples=None,
-    )
+    )  # fmt: skip
     plan = draft_plan(config, run_id=1, n_clients=n_clients, seed=7, n_features=2)
     assert plan.preliminary[0].trust == "distributed"
     fewest = max(plan.min_cohort, n_clients - 2 * max_silent, 6)
@@ -89,10 +75,7 @@ def test_no_more_shares_are_counted_on_than_can_be_left(
 def test_a_private_count_has_its_noise_if_some_did_not_even_answer_the_plan(
     trust: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three never answer.
-
-    a server then claims to have lost t of the others, and works with t more.
-    """
+    """Three never answer."""
     federation = make_federation(grid_parts([40] * N))
     factors: list[float] = []
 
@@ -116,9 +99,7 @@ def test_a_private_count_has_its_noise_if_some_did_not_even_answer_the_plan(
 
 
 class PutBack:
-    """One node's state as it was before a request, put back after its reply went out,
-    and a message sent to it.
-    """
+    """A node's older state, put back after its reply, and a message to it."""
 
     def __init__(
         self,
@@ -142,7 +123,7 @@ class PutBack:
 
     def on_request(self, message: Message) -> bool:
         if message.metadata.dst_node_id == VICTIM:
-            self.stage = stage_of(message)
+            self.stage = stage_and_round(message)
             if self.stage == self.saved_at and self.saved is None:
                 self.saved = copied(self.federation.grid.contexts[VICTIM].state)
                 self.message = message
@@ -176,10 +157,7 @@ class OtherSurvivors(PutBack):
 
 
 def test_a_client_whose_state_is_put_back_gives_shares_once() -> None:
-    """A reply is sent before its context is kept.
-
-    With the older one, both shares of a neighbour would be given.
-    """
+    """A reply is sent before its context is kept."""
     federation = make_federation(grid_parts([30] * 9))
     put_back = OtherSurvivors(federation, ("unmask", 2), ("unmask", 2))
     result = run(federation)

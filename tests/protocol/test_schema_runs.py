@@ -63,16 +63,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(
-    folder: Path,
-    own: dict[str, Any] | None = None,
-    changed: Any = None,
-    names: Any = NAMES,
-    **more: Any,
-) -> np.ndarray:
-    """Cluster as a deployment does; the first node's configuration may be another one.
-
-    Its centroids.
-    """
+    folder: Path, own: dict[str, Any] | None = None, changed: Any = None,
+    names: Any = NAMES, **more: Any,
+) -> np.ndarray:  # fmt: skip
+    """Cluster as a deployment does; the centroids of the first node's file."""
     nodes = []
     for index in range(2):
         config = {
@@ -171,9 +165,7 @@ REFUSED = {
 
 
 def swapped(text: str) -> str:
-    """The same columns in another order, which positions in sentences would be wrong
-    by.
-    """
+    """The same columns in another order, not that of positions in sentences."""
     head, age, *others = text.splitlines()
     return "\n".join([head, *others, age])
 
@@ -195,18 +187,12 @@ def test_another_schema_is_refused_before_anything_is_charged(
     ("own", "more", "sentence"),
     [
         ({"schema": "", "columns": "age"}, {}, "but this client's table has none"),
-        (
-            {},
-            {"bounds": "0,1"},
-            "the plan has no schema, but this client's table follows one",
-        ),
-        (
-            {},
-            {"bounds": "private"},
-            "the plan has no schema, but this client's table follows one",
-        ),
+        ({}, {"bounds": "0,1"},
+         "the plan has no schema, but this client's table follows one"),
+        ({}, {"bounds": "private"},
+         "the plan has no schema, but this client's table follows one"),
     ],
-)
+)  # fmt: skip
 def test_a_schema_on_one_side_alone_is_refused(
     folder: Path, own: dict[str, str], more: dict[str, str], sentence: str
 ) -> None:

@@ -282,9 +282,7 @@ def test_a_client_sees_a_round_only_with_what_it_reads() -> None:
 
 
 def test_a_second_state_for_a_round_that_is_repeated_gets_no_answer() -> None:
-    """Otherwise a server could ask one client for a round under two states, at the
-    price of a retry.
-    """
+    """Else one client answers a round under two states at a retry's price."""
     running = federation()
     kept: list[bytes] = []
 

@@ -1,4 +1,4 @@
-"""What the server receives and holds under ``oblivious``: nothing that it could read."""
+"""Of what the server receives and holds under ``oblivious`` it can read nothing."""
 
 from __future__ import annotations
 
@@ -90,10 +90,7 @@ def require_uniform(words: Words, what: str) -> None:
 
 
 def views(federation: Federation) -> dict[str, Words]:
-    """What the server can compute from what it received.
-
-    Vectors, sums and differences over clients and rounds.
-    """
+    """What the server can compute from what it received."""
     by_round = received_vectors(federation.grid.received)
     # Of each round: (clients, entries). Rounds may differ in length, and are compared
     # as far as both reach.
@@ -167,9 +164,7 @@ def test_received_words_are_unrelated_to_the_statistics(truth: Truth) -> None:
 def server_words(
     federation: Federation, noise: Sequence[Words] = ()
 ) -> Iterator[tuple[str, Words]]:
-    """Every vector that the server can add up from subsets of clients, with and without
-    noise that it drew.
-    """
+    """Every subset sum of vectors that it can make, with and without its noise."""
     by_round = received_vectors(federation.grid.received)
     for position, (key, vectors) in enumerate(sorted(by_round.items())):
         for size in range(1, len(vectors) + 1):
@@ -190,9 +185,7 @@ def server_words(
 
 
 def true_words(truth: Truth) -> set[int]:
-    """Every exact statistic, subset sum and noised sum, entry by entry, as ring
-    elements.
-    """
+    """Every exact statistic, subset sum and noised sum, entry by entry."""
     values: set[int] = set()
     for position, (_, statistics) in enumerate(sorted(truth.statistics.items())):
         for size in range(1, len(statistics) + 1):
@@ -267,7 +260,7 @@ def test_no_blob_holds_a_true_or_noised_statistic(truth: Truth) -> None:
 def arrays_below(
     root: object, seen: set[int] | None = None
 ) -> Iterator[np.ndarray[Any, Any]]:
-    """All numpy arrays (and bytes, read as words) that can be reached from an object."""
+    """All numpy arrays, and bytes as words, that an object reaches."""
     seen = set() if seen is None else seen
     stack = [root]
     while stack:
@@ -298,9 +291,7 @@ def arrays_below(
 
 
 class MemoryChecker:
-    """Looks for sums in the server's objects, and in the local variables of its
-    functions while they run.
-    """
+    """Looks for sums in the server's objects and in its functions' variables."""
 
     def __init__(self, truth: Truth) -> None:
         self._truth = truth
@@ -310,10 +301,7 @@ class MemoryChecker:
         self.found: list[str] = []
 
     def forbidden(self) -> dict[bytes, list[Words]]:
-        """Plain and noised sums so far, by three entries at either end.
-
-        Few arrays have to be looked at further.
-        """
+        """Plain and noised sums so far, by three entries at either end."""
         known = (
             sum(map(len, self._truth.statistics.values())),
             len(self._truth.server_noise),
@@ -356,9 +344,7 @@ class MemoryChecker:
     def _equals(
         array: np.ndarray[Any, Any], forbidden: dict[bytes, list[Words]]
     ) -> bool:
-        """Whether an array holds a vector, or its leading or last part, as ring
-        elements or as numbers.
-        """
+        """Whether an array holds a vector, or an end of it, as words or numbers."""
         flat = np.ravel(array)
         # Zeros alone, as those of the first centroids, equal the empty bins at a
         # histogram's end.
@@ -379,9 +365,7 @@ class MemoryChecker:
         )
 
     def watch(self, call: Callable[[], Any]) -> Any:
-        """Call a server function and look at every local variable and return value of
-        the package below it.
-        """
+        """Call a server function and look at every variable and value below it."""
 
         def profile(frame: FrameType, event: str, result: Any) -> None:
             if event == "return" and "flwr_dpkmeans" in frame.f_code.co_filename:
@@ -399,9 +383,7 @@ class MemoryChecker:
 
 
 def conduct(federation: Federation, checker: MemoryChecker, **values: Any) -> ServerRun:
-    """Run the protocol step by step and look into the server after, and during, each
-    step.
-    """
+    """Run the protocol step by step and look into the server at each step."""
     grid = federation.grid
     config = small_config(
         **({"n_examples": 1200, "n_features": 3, "max_iter": 3} | values)
@@ -450,10 +432,7 @@ def test_no_sum_appears_in_server_memory_after_a_dropout(truth: Truth) -> None:
 
 
 def test_private_count_is_the_only_public_release(truth: Truth) -> None:
-    """Without N, the noised count becomes public.
-
-    The exact one and all later sums stay hidden.
-    """
+    """Without N, the noised count becomes public."""
     checker = MemoryChecker(truth)
     federation = make_federation(grid_parts([300] * 4, 3))
     run = conduct(federation, checker, n_examples=None)
@@ -478,19 +457,13 @@ def _answers(reply: Message, round_index: int, node: int) -> bool:
 # -- (d) replies carry the allowed fields and nothing else -----------------------------
 
 ALLOWED = {
-    "keys": (
-        {RECORD},
-        {"header", "public_key", "plan_digest"},
-        {"status", "n_features", *version_fields()},
-    ),
+    "keys": ({RECORD}, {"header", "public_key", "plan_digest"},
+             {"status", "n_features", *version_fields()}),
     "sum": ({RECORD, VECTOR_RECORD}, {"header", "tag"}, {"status", "round", "attempt"}),
-    "first sum of an author": (
-        {RECORD, VECTOR_RECORD},
-        {"header", "tag", "boxes"},
-        {"status", "round", "attempt"},
-    ),
+    "first sum of an author": ({RECORD, VECTOR_RECORD}, {"header", "tag", "boxes"},
+                               {"status", "round", "attempt"}),
     "finish": ({RECORD}, {"header", "tag"}, {"status"}),
-}
+}  # fmt: skip
 
 
 def shape_of(message: Message) -> tuple[set[str], set[str], set[str]]:
@@ -534,10 +507,7 @@ def test_replies_carry_only_allowed_fields(trust: str, n_examples: int | None) -
 
 
 def test_state_tags_are_keyed_under_oblivious() -> None:
-    """Equal states give other tags in another run.
-
-    a server cannot test guesses of a state by hashing them.
-    """
+    """Equal states give other tags in another run."""
     tags = []
     for _ in range(2):
         federation = make_federation(grid_parts([150, 150]))

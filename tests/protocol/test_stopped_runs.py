@@ -70,7 +70,9 @@ def secrets_left(federation: Federation, node: int) -> list[str]:
     ]
 
 
-def stopped_in_the_middle(**options: Any) -> tuple[Federation, dict[int, Message]]:
+def stopped_in_the_middle(
+    kind: type[PrivateKMeans] = PrivateKMeans, **options: Any
+) -> tuple[Federation, dict[int, Message]]:
     """Nobody's second vector arrives; with the last request that each node got."""
     federation, last, n_sums = (
         make_federation(grid_parts((60,) * 6)),
@@ -90,6 +92,7 @@ def stopped_in_the_middle(**options: Any) -> tuple[Federation, dict[int, Message
         n_sums[node] = n_sums.get(node, 0) + (stage is Stage.SUM)
         return [] if n_sums[node] > 1 and stage is Stage.SUM else [reply]
 
+    federation.strategy_class = kind
     federation.faults.on_request, federation.faults.on_reply = on_request, on_reply
     with pytest.raises(CohortError):
         federation.start(algorithm="fastlloyd", max_iter=3, trust="central", **options)
@@ -149,11 +152,15 @@ def test_who_fell_silent_hears_that_the_others_went_on(
     assert secrets_left(federation, 4) == secrets_left(federation, 2) == []
 
 
-def test_without_the_stop_the_keys_would_be_there(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(strategy.PrivateKMeans, "_stop", lambda *_: None)
-    federation, _ = stopped_in_the_middle(dropout="retry", max_retries=0)
+class Rude(PrivateKMeans):
+    """A server that tells nobody."""
+
+    def _stop(self, *_: Any) -> None:
+        pass
+
+
+def test_without_the_stop_the_keys_would_be_there() -> None:
+    federation, _ = stopped_in_the_middle(Rude, dropout="retry", max_retries=0)
     assert "private_key" in secrets_left(federation, 2)
 
 
@@ -333,9 +340,7 @@ def test_who_refuses_puts_no_words_of_its_own_into_other_logs(
 def test_a_stopped_node_deletes_its_copy_of_the_rows(
     tells: bool, tmp_path: Path, set_limits: SetLimits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A large table lies in a file of the run's, which only a result or another run's
-    hour deleted.
-    """
+    """A large table's file was deleted by a result or another run's hour only."""
     set_limits(table_bytes=100)
     deploy(monkeypatch, is_deployed=tells)
     (tmp_path / "policy.toml").write_text("allow-anything = true\n")

@@ -40,10 +40,7 @@ SUPPORTED = [pair for pair in COMBINATIONS if pair not in UNSUPPORTED]
 
 
 def planted(n_clients: int, scale: float) -> Any:
-    """Noise that is the same in total whoever adds it.
-
-    The first of M shares carries all of it.
-    """
+    """Noise that is the same in total whoever adds it."""
     counters = {"server": 0, "clients": 0}
 
     def draw(
@@ -66,12 +63,9 @@ def planted(n_clients: int, scale: float) -> Any:
 
 
 def run(
-    monkeypatch: pytest.MonkeyPatch,
-    algorithm: str,
-    trust: str,
-    scale: float,
+    monkeypatch: pytest.MonkeyPatch, algorithm: str, trust: str, scale: float,
     **values: Any,
-) -> Federation:
+) -> Federation:  # fmt: skip
     plant_noise(monkeypatch, planted(len(SIZES), scale))
     federation = make_federation(grid_parts(SIZES))
     federation.start(
@@ -130,20 +124,13 @@ def test_no_noise_is_plain_lloyd(
 
 @pytest.mark.parametrize("trust", OF_PARTIES)
 def test_lloyd_needs_no_patch_to_be_plain(trust: str) -> None:
-    """Nothing is replaced here: the plan itself has no noise, and says that nobody is
-    protected.
-    """
+    """The plan itself has no noise, and says that nobody is protected."""
     parts = grid_parts((90, 110), n_features=4, seed=5)
     federation = make_federation(parts)
     result = federation.start(
-        n_clusters=5,
-        n_features=4,
-        algorithm="lloyd",
-        trust=trust,
-        n_examples=None,
-        max_iter=7,
-        random_state=2,
-    )
+        n_clusters=5, n_features=4, algorithm="lloyd", trust=trust, n_examples=None,
+        max_iter=7, random_state=2,
+    )  # fmt: skip
     centroids, counts = plain_lloyd(start_of(federation.plan), [parts] * 7)
     for own_centroids, own_counts in results(federation):
         assert np.array_equal(own_centroids, centroids)
@@ -219,12 +206,9 @@ def test_unsupported_combinations_are_refused_with_the_nearest_supported_one(
         ("glloyd", trust),
     ):
         draft_plan(
-            small_config(algorithm=other_algorithm, trust=other_trust),
-            run_id=1,
-            n_clients=2,
-            seed=1,
-            n_features=2,
-        )
+            small_config(algorithm=other_algorithm, trust=other_trust), run_id=1,
+            n_clients=2, seed=1, n_features=2,
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize(

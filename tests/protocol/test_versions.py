@@ -41,7 +41,6 @@ import flwr_dpkmeans
 from flwr_dpkmeans.errors import DPKMeansError, RefusalError, VersionError
 from flwr_dpkmeans.flower.in_process_grid import Node
 from flwr_dpkmeans.node.identity import Identity
-from flwr_dpkmeans.secagg import credentials as identity_module
 from flwr_dpkmeans.secagg import keys
 from flwr_dpkmeans.secagg.credentials import verify
 from flwr_dpkmeans.sums import plan as plan_module
@@ -53,32 +52,20 @@ NEXT = OWN.protocol + 1
 SECRET = "row 7 is 41.5"
 # What the other side's header says instead, and how the sentence names it.
 READABLE: dict[str, tuple[dict[str, Any], Versions]] = {
-    "older protocol": (
-        {"protocol": 1, "package": "0.0.9"},
-        Versions(1, OWN.plan_format, "0.0.9"),
-    ),
-    "newer protocol": (
-        {"protocol": NEXT, "package": "1.4.0rc1"},
-        Versions(NEXT, OWN.plan_format, "1.4.0rc1"),
-    ),
+    "older protocol": ({"protocol": 1, "package": "0.0.9"},
+                       Versions(1, OWN.plan_format, "0.0.9")),
+    "newer protocol": ({"protocol": NEXT, "package": "1.4.0rc1"},
+                       Versions(NEXT, OWN.plan_format, "1.4.0rc1")),
     "older plans": ({"plan_format": 4}, Versions(OWN.protocol, 4, OWN.package)),
-    "newer plans": (
-        {"plan_format": NEWER, "package": "2.0"},
-        Versions(OWN.protocol, NEWER, "2.0"),
-    ),
-    "newer, with text for a release": (
-        {"protocol": NEXT, "package": SECRET},
-        Versions(NEXT, OWN.plan_format),
-    ),
-    "newer, with a long release": (
-        {"protocol": NEXT, "package": "1" * 5000},
-        Versions(NEXT, OWN.plan_format),
-    ),
-    "newer, without a release": (
-        {"protocol": NEXT, "package": None},
-        Versions(NEXT, OWN.plan_format),
-    ),
-}
+    "newer plans": ({"plan_format": NEWER, "package": "2.0"},
+                    Versions(OWN.protocol, NEWER, "2.0")),
+    "newer, with text for a release": ({"protocol": NEXT, "package": SECRET},
+                                       Versions(NEXT, OWN.plan_format)),
+    "newer, with a long release": ({"protocol": NEXT, "package": "1" * 5000},
+                                   Versions(NEXT, OWN.plan_format)),
+    "newer, without a release": ({"protocol": NEXT, "package": None},
+                                 Versions(NEXT, OWN.plan_format)),
+}  # fmt: skip
 UNREADABLE: dict[str, dict[str, Any]] = {
     "none at all": {"protocol": None, "plan_format": None, "package": None},
     "no protocol": {"protocol": None},
@@ -299,9 +286,7 @@ def test_a_refusal_by_the_node_reaches_the_server_as_one_sentence() -> None:
 
 
 def let_speak_another_protocol(federation: Federation, node: int) -> None:
-    """Let one node compute with another protocol version, while the server makes
-    everybody believe the contrary.
-    """
+    """One node has another protocol version, and the server hides it from all."""
     nodes, newer = federation.grid._nodes, OWN.protocol + 1
 
     def app(message: Message, context: Context) -> Message:
@@ -327,19 +312,13 @@ def let_speak_another_protocol(federation: Federation, node: int) -> None:
 def test_a_sum_over_two_protocol_versions_does_not_open(
     trust: str, dropout: str, truth: Truth
 ) -> None:
-    """A server that lies to both sides about the other's version gets masks that do not
-    cancel.
-    """
+    """A server that lies to both sides gets masks that do not cancel."""
     federation = make_federation(grid_parts((40, 50, 60, 70, 30, 20)))
     let_speak_another_protocol(federation, VICTIM)
     config = small_config(
-        trust=trust,
-        algorithm="lloyd",
-        n_examples=None,
-        max_iter=2,
-        dropout=dropout,
+        trust=trust, algorithm="lloyd", n_examples=None, max_iter=2, dropout=dropout,
         max_silent=1,
-    )
+    )  # fmt: skip
     # Under masks alone nobody may notice but the odd one out, which an attempt without
     # it then leaves behind.
     with suppress(DPKMeansError):
@@ -375,7 +354,7 @@ def test_versions_are_in_signatures_and_in_the_plans_digest(
     identity = Identity(bytes(range(32)))
     signed = (1, 2, bytes(32), b"k" * 32)
     signature = identity.sign_keys(*signed)
-    monkeypatch.setattr(identity_module, "PROTOCOL_VERSION", OWN.protocol + 1)
+    speak_version(monkeypatch, OWN.protocol + 1)
     assert not verify(identity.public_key, signature, "keys", *signed)
     with hostile() as server:
         blob = dump_plan(server.run.plan)

@@ -8,13 +8,14 @@ import hashlib
 import importlib
 import multiprocessing
 import os
+import resource
 import shutil
 import signal
 import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +33,7 @@ from flwr.supercore.constant import TASK_TYPE_TO_COMMAND
 from flwr.supernode.runtime import run_clientapp
 from support.apps import THIEF, app_files, packed, pyproject
 
-from flwr_dpkmeans.deploy.guard import app_guard, app_program, guarded_programs
+from flwr_dpkmeans.deploy.guard import app_program
 from flwr_dpkmeans.deploy.guard.app_guard import Guard
 from flwr_dpkmeans.deploy.guard.app_program import put_before_flower
 from flwr_dpkmeans.deploy.guard.approved_fab import digest_of
@@ -82,15 +83,17 @@ def everything(folder: Path) -> set[Path]:
 
 
 @pytest.fixture
-def flower(monkeypatch: pytest.MonkeyPatch) -> None:
+def flower(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Puts Flower's own functions and paths back afterwards."""
     for module in (run_clientapp, RUN_SERVERAPP):
         for name, function in vars(module).items():
             if callable(function):
                 monkeypatch.setitem(vars(module), name, function)
-    monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setitem(sys.modules, "counted", None)
     monkeypatch.delitem(sys.modules, "counted")
+    before = list(sys.path)
+    yield
+    sys.path[:] = before
 
 
 def test_an_approved_app_is_unpacked_into_a_private_folder(tmp_path: Path) -> None:
@@ -103,20 +106,16 @@ def test_an_approved_app_is_unpacked_into_a_private_folder(tmp_path: Path) -> No
     assert not guard.alerts.exists()
 
 
-def test_a_full_disk_is_said_and_half_an_app_is_not_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    guard = guard_for(tmp_path, content := packed(app_files()))
-
-    def fill(archive: zipfile.ZipFile, target: Path) -> None:
-        (target / "half").touch()
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(zipfile.ZipFile, "extractall", fill)
-    with pytest.raises(
-        GuardError, match=r"cannot be written \(No space left on device\): make room"
-    ):
-        guard.unpack(content)
+def test_a_full_disk_is_said_and_half_an_app_is_not_left(tmp_path: Path) -> None:
+    """A limit of a file's size is what an unprivileged test can fill."""
+    guard = guard_for(tmp_path, content := packed(app_files(mark="x" * 100_000)))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, before[1]))
+    try:
+        with pytest.raises(GuardError, match=r"written \(File too large\): make room"):
+            guard.unpack(content)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert list(guard.folder.iterdir()) == []
 
 
@@ -194,7 +193,6 @@ def test_bytecode_that_came_with_an_app_is_refused_even_if_it_was_approved() -> 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_two_members_of_one_name_and_what_is_no_app_are_refused() -> None:
     import io
-    import zipfile
 
     content = io.BytesIO(packed(app_files()))
     with zipfile.ZipFile(content, "a") as archive:
@@ -243,20 +241,18 @@ def test_a_folder_that_is_a_link_or_open_to_others_is_not_used(tmp_path: Path) -
         guard.unpack(content)
 
 
-def test_what_is_hashed_is_what_is_unpacked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_hashed_is_what_is_unpacked(tmp_path: Path) -> None:
     good, other = packed(app_files()), packed(app_files(mark="x" * 10))
-    held = bytearray(good)
-    guard = guard_for(tmp_path, good)
-    whole = app_guard.require_plain
+    content = bytearray(good)
 
-    def swap(content: bytes) -> None:
-        whole(content)
-        held[:] = other
+    class Swapped(Guard):
+        """The caller changes the content after it was hashed."""
 
-    monkeypatch.setattr(app_guard, "require_plain", swap)
-    target = guard.unpack(held)  # type: ignore[arg-type]
+        def _remove_what_was_left(self) -> None:
+            content[:] = other
+
+    guard = Swapped(**vars(guard_for(tmp_path, good)))
+    target = guard.unpack(content)  # type: ignore[arg-type]
     assert (target / "counted.py").read_text() == app_files()["counted.py"]
 
 
@@ -296,10 +292,7 @@ def test_a_server_runs_approved_apps_only(tmp_path: Path) -> None:
 def test_what_an_app_remembers_is_saved_with_its_reply(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, failed: bool
 ) -> None:
-    """Flower saves it at the process's end, for which it has 5 s.
-
-    Too little for a busy machine.
-    """
+    """Flower saves it at the process's end, for which it has 5 s."""
     steps: list[object] = []
     client = MagicMock()
     client.PushTaskOutput.side_effect = steps.append
@@ -324,8 +317,8 @@ def test_what_an_app_remembers_is_saved_with_its_reply(
 
 
 _HOLDS = (
-    "import fcntl, sys; file = open(sys.argv[1], 'w'); fcntl.lockf(file, fcntl.LOCK_EX);"
-    " print(flush=True); input()"
+    "import fcntl, sys; file = open(sys.argv[1], 'w');"
+    " fcntl.lockf(file, fcntl.LOCK_EX); print(flush=True); input()"
 )
 
 
@@ -368,10 +361,7 @@ def test_a_process_that_never_ends_is_not_waited_for(tmp_path: Path) -> None:
 def test_a_message_is_asked_for_where_nothing_can_be_locked(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], make: Callable[[Path], None]
 ) -> None:
-    """Flower would wait for the answer of one that nobody asks for, for ever.
-
-    The ledger refuses what comes twice.
-    """
+    """Flower would wait for the answer of one that nobody asks for, for ever."""
     make(tmp_path / "turn.lock")
     app_program.wait_for_turn(tmp_path / "turn.lock")
     assert "turn.lock cannot be locked" in capfd.readouterr().err
@@ -427,9 +417,7 @@ def test_what_somebody_unpacked_before_is_not_run(
 def test_the_servers_words_do_not_choose_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Id, version and hash of a run come from the server, beside bytes that are
-    approved.
-    """
+    """Id, version and hash of a run come from the server."""
     good = packed(app_files())
     monkeypatch.setenv("FLWR_HOME", str(tmp_path / "home"))
     poisoned = tmp_path / f"x.{sha256(good)[:8]}"
@@ -473,13 +461,10 @@ def test_every_program_that_flower_starts_is_a_guarded_one(tmp_path: Path) -> No
             assert str(app_program.__file__) in found.read_text()
 
 
-def test_a_node_does_not_start_where_programs_cannot_be_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_node_does_not_start_where_programs_cannot_be_run(tmp_path: Path) -> None:
     guard = Guard(frozenset({"a" * 64}), tmp_path / "apps", tmp_path / "alerts.log")
-    monkeypatch.setattr(guarded_programs.shutil, "which", lambda name, path: None)
     with pytest.raises(GuardError, match="noexec"):
-        write_programs(guard, tmp_path / "programs")
+        write_programs(guard, tmp_path / "programs", find=lambda name, path: None)
     (tmp_path / "link").symlink_to(tmp_path)
     with pytest.raises(GuardError, match="is a link"):
         write_programs(guard, tmp_path / "link")

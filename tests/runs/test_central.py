@@ -63,14 +63,6 @@ def test_each_finds_clear_clusters_in_the_callers_units(algorithm: str) -> None:
     assert model.privacy_.unit == "record"
 
 
-def test_a_report_says_in_which_norm_each_release_is_bounded() -> None:
-    lines = fitted("max_cover").privacy_.releases
-    assert {(line.noise, line.norm) for line in lines} == {
-        ("exponential mechanism", "l1"),
-        ("gaussian", "l2"),
-    }
-
-
 @pytest.mark.parametrize("algorithm", ["k_fed", "optimal"])
 def test_exact_ones_say_that_they_protect_nobody(algorithm: str) -> None:
     report = fitted(algorithm, noise="secure").privacy_
@@ -96,13 +88,6 @@ def test_max_cover_is_priced_line_by_line() -> None:
     }
     assert all(line.theorem for line in report.releases)
     assert "One party holds all rows" in report.guarantee
-
-
-def test_seeded_noise_repeats_and_says_so() -> None:
-    first, again = fitted("max_cover"), fitted("max_cover")
-    assert np.array_equal(first.cluster_centers_, again.cluster_centers_)
-    assert not first.privacy_.is_private
-    assert "seeded" in first.privacy_.warnings[0]
 
 
 @pytest.mark.parametrize("algorithm", NOT_FEDERATED)
@@ -143,10 +128,3 @@ def test_a_private_number_of_rows_is_refused_where_nothing_counts_them() -> None
         match="n_examples is 'private', but 'max_cover' releases no private count",
     ):
         model.fit([np.zeros((20, 2)), np.zeros((17, 2))])
-
-
-def test_a_declared_number_of_rows_stands_in_the_report() -> None:
-    model = FederatedKMeans(
-        3, algorithm="max_cover", n_examples=1000, bounds=(-1.0, 1.0), epsilon=5.0
-    )
-    assert model.fit([np.zeros((20, 2)), np.zeros((17, 2))]).privacy_.n_examples == 1000

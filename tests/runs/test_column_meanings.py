@@ -5,7 +5,6 @@ Hours, skewed values, categories that could decide alone.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pandas as pd
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
-from flwr_dpkmeans import DPKMeans, FederatedKMeans, Schema, client_app
+from flwr_dpkmeans import FederatedKMeans, Schema, client_app
 from flwr_dpkmeans.errors import PeerError, PrivacyWarning
 from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
 from flwr_dpkmeans.flower.mod import SecureAggregation
@@ -22,7 +21,6 @@ from flwr_dpkmeans.flower.strategies.noisy_lloyd import FastLloyd
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.results.model import Model
 
 N_ROWS = 4000
 DECIDES = "of the squared distances between the clusters' centres"
@@ -162,19 +160,6 @@ def every_meaning() -> pd.DataFrame:
     )
 
 
-def test_a_model_keeps_what_columns_mean(tmp_path: Path) -> None:
-    table, schema = every_meaning(), Schema(columns=EVERY)
-    km = fitted(schema, table, 3)
-    model = Model.load(km.save(tmp_path / "model.json"))
-    assert model.schema == schema
-    assert (
-        json.loads((tmp_path / "model.json").read_bytes())["schema"] == schema.to_dict()
-    )
-    np.testing.assert_array_equal(model.predict(table), km.predict(table))
-    assert set(km.predict(table)) == {0, 1, 2}
-    assert model.shown() == km.model_.shown()
-
-
 OTHERS: list[tuple[str, dict[str, Any]]] = [
     ("crp", {"offset": 0.6}),
     ("crp", {"outside": "clip"}),
@@ -189,9 +174,7 @@ OTHERS: list[tuple[str, dict[str, Any]]] = [
 def test_nodes_whose_columns_mean_something_else_refuse(
     name: str, change: dict[str, Any]
 ) -> None:
-    """The bounds of some are the same: the digest tells them apart before anything is
-    charged.
-    """
+    """The bounds of some are the same."""
     table, schema = every_meaning(), Schema(columns=EVERY)
     other = Schema(columns=EVERY | {name: EVERY[name] | change})
     ledgers, nodes = [MemoryLedger(), MemoryLedger()], []
@@ -258,13 +241,6 @@ def test_defaults_of_a_draft_let_no_column_decide() -> None:
     ]
 
 
-def test_where_deviations_are_the_units_no_bounds_are_advised() -> None:
-    table, _ = patients()
-    km = fitted(schema_of_patients("standard", 5.0), table, 3)
-    (sentence,) = [warning for warning in km.privacy_.warnings if DECIDES in warning]
-    assert "give it less weight; if it is what sets your rows apart" in sentence
-
-
 def test_a_number_with_bounds_that_are_much_too_narrow_decides_too() -> None:
     table, _ = patients()
     columns = {
@@ -274,17 +250,3 @@ def test_a_number_with_bounds_that_are_much_too_narrow_decides_too() -> None:
     }
     km = fitted(Schema(columns=columns), table.assign(size=180.0), 3)
     assert any("Column 'age' makes" in warning for warning in km.privacy_.warnings)
-
-
-def test_of_two_columns_or_few_numbers_one_may_well_make_most() -> None:
-    table, _ = patients()
-    rows = table[["age", "kg"]].assign(size=170.0 + 0.1 * table["age"]).to_numpy()
-    for columns in (rows, rows[:, :2]):
-        model = DPKMeans(
-            3, epsilon=1.0, bounds=(0, 220), random_state=0, noise="seeded"
-        )
-        with pytest.warns(PrivacyWarning):
-            model.fit(columns)
-        assert not [
-            warning for warning in model.privacy_.warnings if DECIDES in warning
-        ]

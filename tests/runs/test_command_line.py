@@ -8,20 +8,20 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
 import typer
 from support.machine import type_command
+from support.typed import typed_options
 
 from flwr_dpkmeans import __version__
 from flwr_dpkmeans.__main__ import main
-from flwr_dpkmeans.cli import plan_command
 from flwr_dpkmeans.cli.app import COMMANDS, app
+from flwr_dpkmeans.cli.parsing import Group
 from flwr_dpkmeans.cli.plan_options import PlanOptions
-from flwr_dpkmeans.deploy.owner import owner_commands
 from flwr_dpkmeans.errors import DataError
 
 PROJECT = Path(__file__).parents[2]
@@ -82,15 +82,6 @@ def test_without_arguments_the_command_line_is_read(
     )
 
 
-def failing(error: BaseException) -> Callable[..., int]:
-    """A command that ends with an error."""
-
-    def run(*arguments: object) -> int:
-        raise error
-
-    return run
-
-
 @pytest.mark.parametrize(
     ("error", "code", "told"),
     [
@@ -105,15 +96,23 @@ def test_a_command_s_errors_are_sentences_and_a_mistake_of_the_code_is_none(
     error: Exception,
     code: int | None,
     told: str,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(owner_commands, "draft_schema", failing(error))
+    commands = typer.Typer(cls=Group)
+
+    @commands.callback()
+    def program() -> None:
+        """A program whose command fails."""
+
+    @commands.command("schema")
+    def schema() -> int:
+        raise error
+
     if code is None:
         with pytest.raises(type(error)):
-            main(["schema", "draft", "x"])
+            main(["schema"], commands)
     else:
-        assert main(["schema", "draft", "x"]) == code
+        assert main(["schema"], commands) == code
     assert capsys.readouterr().err.startswith(told)
 
 
@@ -157,9 +156,7 @@ print("all there")
 
 
 def test_a_folder_may_have_a_package_of_the_name_simulations(tmp_path: Path) -> None:
-    """Every command, a forecast and a baseline work in it, and nothing of it is
-    imported.
-    """
+    """Commands, forecasts and baselines import nothing of it."""
     (tmp_path / "simulations").mkdir()
     (tmp_path / "simulations" / "__init__.py").write_text("raise RuntimeError('mine')")
     done = subprocess.run(
@@ -175,10 +172,7 @@ def test_a_folder_may_have_a_package_of_the_name_simulations(tmp_path: Path) -> 
 
 
 def test_a_reader_that_has_enough_is_no_mistake() -> None:
-    """As in `flwr-dpkmeans options | head -1`.
-
-    Not a word on the error stream, neither of ours nor of Python's own.
-    """
+    """As in `flwr-dpkmeans options | head -1`."""
     command = [sys.executable, "-m", "flwr_dpkmeans", "options"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=PROJECT
@@ -291,17 +285,10 @@ def test_a_shell_is_told_what_may_come_next() -> None:
         assert done.stdout.split() == expected.split(), done.stderr
 
 
-def test_a_value_after_several_is_the_option_s_until_another_one_begins(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    asked = list[PlanOptions]()
-    monkeypatch.setattr(
-        plan_command, "print_forecast", lambda options: asked.append(options) or 0
-    )
-    line = "plan --n 9 --algorithm lloyd --algorithm glloyd fastlloyd --k 3"
-    assert main(line.split()) == 0
-    assert asked[0].algorithm == ["glloyd", "fastlloyd"]
-    assert asked[0].n_clusters == 3
+def test_a_value_after_several_is_the_option_s_until_another_one_begins() -> None:
+    line = "--n 9 --algorithm lloyd --algorithm glloyd fastlloyd --k 3"
+    options = typed_options(PlanOptions, line)
+    assert (options.algorithm, options.n_clusters) == (["glloyd", "fastlloyd"], 3)
 
 
 @pytest.mark.parametrize("command", ["", "plan", "node init"])

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import functools
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,12 +13,10 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 from support.flat import flat_estimator
-from test_cautions import own_node
 from test_contract import FITS, SERVER_DATA, Case
 
-from flwr_dpkmeans import DPKMeans, KMeansClient, ProxyLloyd, federate
+from flwr_dpkmeans import DPKMeans
 from flwr_dpkmeans.algorithms.lookup import clusterings
-from flwr_dpkmeans.flower.in_process_grid import InProcessGrid
 from flwr_dpkmeans.options import own_options
 from flwr_dpkmeans.sums.statement import LOCAL
 
@@ -132,25 +129,6 @@ def test_rows_of_a_client_are_held_against_the_counts(
     assert (sentence in warned) == (is_doubted and not hides)
 
 
-def test_other_methods_hold_their_counts_against_what_is_declared() -> None:
-    for task in ("moments", "histograms", "naive_bayes"):
-        labels = [np.arange(len(part)) % 2 for part in tables()]
-        y = labels if task == "naive_bayes" else None
-        for declared, is_doubted in (
-            (N_ROWS, False),
-            (10 * N_ROWS, task != "naive_bayes"),
-            (3_600, True),
-        ):
-            options: dict[str, Any] = {
-                "n_examples": declared,
-                "engine": "direct",
-                "labels": y,
-            }
-            run = federate(task, tables(), bounds=(-1.0, 2.0), epsilon=3.0, **options)
-            warned = " ".join(run.privacy.warnings)
-            assert ("n_examples is declared" in warned) == is_doubted, (task, declared)
-
-
 def test_whoever_holds_all_rows_hears_of_fewer_than_declared() -> None:
     rows = np.concatenate(tables())[:50]
     for declared, is_told in ((50, False), (500, True)):
@@ -189,7 +167,7 @@ def test_bounds_that_cut_a_cluster_are_named() -> None:
     assert "'age'" in warned
     assert "kg" not in warned
     assert "are clipped" in warned
-    # All ages are below a stated range, at an end that is natural for the upper one only.
+    # All ages are below a stated range, at an end that only the upper one has.
     above = bounds_doubts(frame, sound | {"age": (100.0, 200.0)})
     assert "lies at a bound of column 'age'" in above
 
@@ -229,33 +207,3 @@ def test_values_that_cannot_lie_beyond_their_bounds_are_sound() -> None:
     assert bounds_doubts(flags, (0.0, 1.0), 4) == ""
     amounts = np.where(flags > 0.5, 0.0, generator.uniform(20.0, 100.0, flags.shape))
     assert bounds_doubts(amounts, (0.0, 100.0), 4) == ""
-
-
-def test_in_an_app_of_ones_own_the_clients_reports_say_it(tmp_path: Path) -> None:
-    """The README's, with a tenth of the rows that it declares.
-
-    The server may not see the counts, and says nothing.
-    """
-    generator = np.random.default_rng(0)
-    centres = generator.uniform(2.0, 14.0, (10, 4))
-    rows = centres[generator.integers(0, 10, 5_000)] + generator.normal(
-        0.0, 0.5, (5_000, 4)
-    )
-    parts = np.array_split(rows, 3)
-    clients = [
-        KMeansClient(part, output_dir=tmp_path / f"client-{i}")
-        for i, part in enumerate(parts)
-    ]
-    grid = InProcessGrid([own_node(client) for client in clients], run_id=5)
-    strategy = ProxyLloyd(
-        n_clusters=10, n_features=4, epsilon=2.0, n_examples=50_000, bounds=(0.0, 16.0)
-    )
-    with grid.running():
-        result = strategy.start(grid)
-    sentence = (
-        "n_examples is declared as 50,000, but the counts that the run released add up"
-        " to about"
-    )
-    assert sentence not in str(result.privacy)
-    for index in range(3):
-        assert sentence in (tmp_path / f"client-{index}" / "report.html").read_text()

@@ -218,9 +218,7 @@ def test_a_statistic_that_is_not_what_it_declares_is_found(kind: str) -> None:
     assert str(caught.value).endswith(".")
 
 
-def test_one_entry_below_zero_is_enough_to_refuse_a_statistic_declared_nonnegative() -> (
-    None
-):
+def test_one_entry_below_zero_refuses_a_statistic_declared_nonnegative() -> None:
     block = replace(block_of("counts", nonnegative=True), shape=(2,))
     with pytest.raises(PlanError, match="'counts' has an entry below 0"):
         check_sensitivity(

@@ -132,19 +132,6 @@ def test_every_site_has_its_own_part_of_bundled_data(tmp_path: Path) -> None:
     assert len({str(site.node_config["ledger"]) for site in sites}) == 4
 
 
-def test_a_folder_gives_each_node_one_file(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    data.mkdir()
-    for name in ("b.csv", "a.csv"):
-        (data / name).write_text("x,y\n1,2\n3,4\n" + f"{name == 'a.csv':d},0\n")
-    (data / "readme.txt").write_text("not data")
-    sites = make_sites(tmp_path / "out", str(data), 0, default_policy(1.0))
-    assert [site.data.name for site in sites] == ["a.csv", "b.csv"]
-    assert known_facts(tmp_path, str(data), sites) == {"data": "", "n-features": 2}
-    with pytest.raises(ConfigurationError, match="2 data files for 3 nodes"):
-        make_sites(tmp_path / "again", str(data), 3, default_policy(1.0))
-
-
 @pytest.mark.parametrize("header", ['age,name,"height, cm"\n', ""])
 def test_a_site_says_which_columns_of_its_file_are_clustered(
     tmp_path: Path, header: str
@@ -198,21 +185,6 @@ def test_what_cannot_be_deployed_is_said_before_anything_is_started(
     assert done.returncode == 2
     assert "did you mean 'fastlloyd'?" in done.stderr
     assert not (tmp_path / "new" / "superlink").exists()
-
-
-def test_its_name_before_says_where_it_is_now(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "simulations.deploy", "--output", str(PROJECT)],
-        cwd=PROJECT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert done.stderr.startswith(
-        "python -m simulations.deploy is now python -m simulations.flower"
-    )
-    assert "not empty" in done.stderr
 
 
 def test_run_configurations_are_read_as_flower_reads_them() -> None:

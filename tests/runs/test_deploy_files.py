@@ -296,10 +296,7 @@ def test_the_proxy_talks_to_the_superlink_only(tmp_path: Path) -> None:
 
 
 def test_the_units_start_what_the_node_file_says() -> None:
-    """Their command lines end in Flower's own.
-
-    The example's file makes one that Flower's parser takes.
-    """
+    """Their command lines end in Flower's own."""
     for name, apps in (("supernode", False), ("apps", True)):
         (line,) = service(HOST / f"flower-{name}.service")["ExecStart"]
         words = line.split()

@@ -22,14 +22,14 @@ from flwr_dpkmeans.deploy.guard.approved_fab import digest_of
 from flwr_dpkmeans.deploy.node_command import settings_text
 from flwr_dpkmeans.errors import ConfigurationError
 from simulations.flower import deployment, flower_commands
-from simulations.flower.deployment import Deployment, deployed
+from simulations.flower.deployment import deployed
 from simulations.flower.flower_commands import (
     Credentials,
     connection_text,
     superlink_command,
     supernode_command,
 )
-from simulations.flower.flower_processes import DeploymentError, free_ports
+from simulations.flower.flower_processes import DeploymentError
 from simulations.flower.ray_processes import is_supported, marked_processes
 from simulations.flower.relay import HOST, Traffic, relayed
 
@@ -81,16 +81,6 @@ def test_the_relay_counts_both_directions_of_all_connections(echo: int) -> None:
         port = relay.port
     with pytest.raises(OSError):
         socket.create_connection((HOST, port), timeout=1.0)
-
-
-def test_a_connection_is_refused_where_nobody_listens() -> None:
-    (port,) = free_ports(1)
-    with (
-        relayed(port) as relay,
-        socket.create_connection((HOST, relay.port), timeout=180.0) as connection,
-    ):
-        assert connection.recv(1) == b""
-        assert relay.traffic == Traffic()
 
 
 def test_node_settings_are_toml() -> None:
@@ -185,17 +175,6 @@ def test_every_node_is_guarded_and_runs_one_app_only(
                 in (tmp_path / "federation" / name / "log").read_text()
             )
             assert there.allowed_app in (programs / "flwr-clientapp").read_text()
-
-
-def test_a_failed_run_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = script(tmp_path, "print('no such run-config key'); raise SystemExit(1)")
-    put_program(monkeypatch, program)
-    with relayed(1) as relay:
-        there = Deployment(tmp_path, 1, relay)
-        with pytest.raises(
-            DeploymentError, match=r"ended with 1 .*no such run-config key"
-        ):
-            there.run("k=1")
 
 
 def test_credentials_are_on_every_command_line(tmp_path: Path) -> None:

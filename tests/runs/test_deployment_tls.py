@@ -184,9 +184,7 @@ def text_of(lines: Sequence[LogLine]) -> str:
     return "\n".join(line.text for line in lines)
 
 
-def assert_costs_are_read(
-    lines: list[LogLine], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def assert_costs_are_read(lines: list[LogLine]) -> None:
     """`measure_over_superlink` reads times and bytes off these lines, as if they were
     those of the run it asks for.
     """
@@ -220,8 +218,7 @@ def assert_costs_are_read(
             policy.check(Proposal(plan, worst_case(plan), Past()))
         return lines
 
-    monkeypatch.setattr(superlink_cost, "deployed", there)
-    found = superlink_cost.measure_over_superlink(problem, n_rounds=2)
+    found = superlink_cost.measure_over_superlink(problem, n_rounds=2, deploy=there)
     assert len(policies) == 2
     (trip,) = found.trips
     # Flower looks for replies every 3 s, so that a trip may take from nothing to as
@@ -297,7 +294,7 @@ def handlers() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("handlers")
-def test_the_commands_nodes_agree_turn_strangers_and_modified_apps_away_and_leave_nothing_behind(
+def test_the_commands_nodes_agree_and_turn_strangers_and_modified_apps_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, policy = tmp_path / "federation", tmp_path / "policy.toml"
@@ -381,4 +378,4 @@ def test_the_commands_nodes_agree_turn_strangers_and_modified_apps_away_and_leav
         "the plan's delta is 0.006, but this client's max_delta is 0.005" in played.runs
     )
     # What it cost can be measured.
-    assert_costs_are_read(played.lines["said"], monkeypatch)
+    assert_costs_are_read(played.lines["said"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from importlib.metadata import PackageNotFoundError
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pytest
@@ -39,22 +39,6 @@ def test_a_sound_machine_has_nothing_wrong(capsys: pytest.CaptureFixture[str]) -
     }
 
 
-def with_version(
-    monkeypatch: pytest.MonkeyPatch, name: str, present: str | None
-) -> None:
-    """Let a package be there in another version, or not at all."""
-    as_it_is = doctor_command.version
-
-    def version(asked: str) -> str:
-        if asked != name:
-            return as_it_is(asked)
-        if present is None:
-            raise PackageNotFoundError(name)
-        return present
-
-    monkeypatch.setattr(doctor_command, "version", version)
-
-
 @pytest.mark.parametrize(
     ("name", "present", "code", "sentence"),
     [
@@ -71,11 +55,16 @@ def test_versions_that_would_fail_are_wrong_and_untried_ones_are_noted(
     present: str | None,
     code: int,
     sentence: str,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with_version(monkeypatch, name, present)
-    assert main(["doctor"]) == code
+    def installed(package: str) -> str:
+        if package != name:
+            return version(package)
+        if present is None:
+            raise PackageNotFoundError(name)
+        return present
+
+    assert doctor_command.print_findings(installed) == code
     assert sentence in capsys.readouterr().out
 
 

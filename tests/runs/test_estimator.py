@@ -18,7 +18,6 @@ from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import ParameterGrid
 from support.quiet_grid import forbid_messages
 
 from flwr_dpkmeans import (
@@ -28,13 +27,11 @@ from flwr_dpkmeans import (
     DPKMeans,
     DPNaiveBayes,
     Evaluation,
-    ExactEvaluation,
     FastLloyd,
     FastLloydOptions,
     FedDPKMeansOptions,
     FederatedKMeans,
     FederatedNaiveBayes,
-    PrivacyReport,
     PrivateBounds,
     PrivateCount,
     PrivateKMeans,
@@ -153,104 +150,6 @@ def test_objects_are_cloned_and_their_options_are_parameters() -> None:
 
 
 @pytest.mark.parametrize(
-    ("short", "nested", "long"),
-    [
-        (
-            {"algorithm": "fastlloyd"},
-            {"algorithm__alpha": 0.6},
-            {"algorithm": FastLloydOptions(alpha=0.6)},
-        ),
-        (
-            {"n_clusters": "auto"},
-            {"n_clusters__max_clusters": 5},
-            {"n_clusters": Auto(5)},
-        ),
-        (
-            {"bounds": "private"},
-            {"bounds__share": 0.1},
-            {"bounds": PrivateBounds(share=0.1)},
-        ),
-        (
-            {"n_examples": "private"},
-            {"n_examples__share": 0.1},
-            {"n_examples": PrivateCount(0.1)},
-        ),
-        (
-            {"unit": "client"},
-            {"unit__examples_per_client": 7},
-            {"unit": ClientLevel(7)},
-        ),
-        (
-            {"evaluation": "private"},
-            {"evaluation__radius": 0.5},
-            {"evaluation": Evaluation(radius=0.5)},
-        ),
-        (
-            {"evaluation": "exact"},
-            {"evaluation__n_classes": 3},
-            {"evaluation": ExactEvaluation(3)},
-        ),
-        (
-            {"cohort": None},
-            {"cohort__masking": False},
-            {"cohort": Cohort(masking=False)},
-        ),
-    ],
-)
-def test_a_string_is_the_short_form_of_an_object(
-    short: dict[str, Any], nested: dict[str, Any], long: dict[str, Any]
-) -> None:
-    assert (
-        FederatedKMeans(**short).set_params(**nested).get_params()
-        == FederatedKMeans(**long).get_params()
-    )
-    assert (
-        FederatedKMeans().set_params(**short, **nested).get_params()
-        == FederatedKMeans(**long).get_params()
-    )
-
-
-@pytest.mark.sample(4)
-@pytest.mark.parametrize(
-    ("short", "long"),
-    [
-        ({"algorithm": "fastlloyd"}, {"algorithm": FastLloydOptions()}),
-        ({"bounds": "private"}, {"bounds": PrivateBounds()}),
-        ({"n_examples": "private"}, {"n_examples": PrivateCount()}),
-        ({"unit": "client"}, {"unit": ClientLevel()}),
-        ({"evaluation": "private"}, {"evaluation": Evaluation()}),
-        ({"evaluation": "exact"}, {"evaluation": ExactEvaluation()}),
-        ({"cohort": None}, {"cohort": Cohort()}),
-    ],
-)
-def test_short_and_long_form_fit_alike(
-    short: dict[str, Any], long: dict[str, Any]
-) -> None:
-    fits = [
-        model(epsilon=20.0, engine="direct", **form).fit(blobs())
-        for form in (short, long)
-    ]
-    assert np.array_equal(fits[0].cluster_centers_, fits[1].cluster_centers_)
-    assert fits[0].privacy_.releases == fits[1].privacy_.releases
-
-
-def test_options_can_be_searched() -> None:
-    alphas = [0.3, 0.6]
-    km = model(algorithm="fastlloyd", engine="direct")
-    fits = [
-        clone(km).set_params(**point).fit(blobs())
-        for point in ParameterGrid({"algorithm__alpha": alphas})
-    ]
-    expected = [
-        model(algorithm=FastLloydOptions(alpha=a), engine="direct").fit(blobs())
-        for a in alphas
-    ]
-    for found, other in zip(fits, expected, strict=True):
-        assert np.array_equal(found.cluster_centers_, other.cluster_centers_)
-    assert not np.array_equal(fits[0].cluster_centers_, fits[1].cluster_centers_)
-
-
-@pytest.mark.parametrize(
     ("values", "text"),
     [
         (
@@ -361,28 +260,6 @@ def test_an_argument_that_moved_says_where_to(
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "allow_unamed",
-        "__pydantic_config__",
-        "arrays",
-        "clip",
-        "n_job",
-        "zzz",
-        "bounds_shar",
-    ],
-)
-@pytest.mark.parametrize("kind", [FederatedKMeans, DPKMeans])
-def test_only_names_that_an_estimator_takes_are_suggested(
-    kind: type[FederatedKMeans], name: str
-) -> None:
-    with pytest.raises(ConfigurationError) as caught:
-        kind(3, **{name: 1})
-    quoted = re.findall("'([^']*)'", str(caught.value).partition(": ")[2])
-    assert set(quoted) <= set(kind._get_param_names())
-
-
-@pytest.mark.parametrize(
     "name", ["verbose", "n_jobs", "tol", "copy_x", "k", "eps", "n_init", "batch_size"]
 )
 def test_options_of_other_libraries_have_an_answer_at_every_door(name: str) -> None:
@@ -466,12 +343,6 @@ def test_rounds_without_a_limit_are_refused() -> None:
             door()
 
 
-@pytest.mark.parametrize("n_clusters", [3.0, "3", 2.5])
-def test_a_number_of_clusters_is_an_integer(n_clusters: Any) -> None:
-    with pytest.raises(ConfigurationError, match="but it must be an integer or 'auto'"):
-        FederatedKMeans(n_clusters, bounds=(-1, 1)).fit(blobs())
-
-
 def test_a_table_without_rows_is_not_predicted() -> None:
     km = model().fit([*blobs(), np.empty((0, 2))])
     for method in (km.predict, km.transform):
@@ -522,18 +393,6 @@ def test_objects_in_the_wrong_place_are_refused(
     assert str(caught.value).startswith(start)
 
 
-def test_max_iter_may_stand_in_either_place() -> None:
-    options: list[dict[str, Any]] = [
-        {"max_iter": 3, "algorithm": "fastlloyd"},
-        {"algorithm": FastLloydOptions(max_iter=3)},
-        {"max_iter": 3, "algorithm": FastLloydOptions()},
-        {"max_iter": 3, "algorithm": FastLloydOptions(max_iter=3)},
-    ]
-    assert [model(engine="direct", **one).fit(blobs()).n_iter_ for one in options] == [
-        3
-    ] * 4
-
-
 def test_clone_of_a_fitted_one_is_not_fitted(fitted: FederatedKMeans) -> None:
     twin = clone(fitted)
     assert not [name for name in vars(twin) if name.endswith("_")]
@@ -567,126 +426,12 @@ def test_only_seeded_noise_with_a_seed_repeats(
     )
 
 
-def test_repr_shows_what_was_set() -> None:
-    shown = (
-        "bounds=(-1.0, 1.0), epsilon=2.0, n_clusters=3, noise='seeded', random_state=4"
-    )
-    assert " ".join(repr(model()).split()) == f"FederatedKMeans({shown})"
-
-
 # -- what a fit leaves -----------------------------------------------------------------
-
-
-def test_attributes(fitted: FederatedKMeans) -> None:
-    assert fitted.cluster_centers_.shape == (3, 2)
-    assert fitted.cluster_counts_.shape == (3,)
-    assert fitted.cluster_counts_.sum() == pytest.approx(750, abs=150)
-    assert fitted.n_features_in_ == 2
-    assert (fitted.schema_, fitted.profile_) == (None, None)
-    assert isinstance(fitted.privacy_, PrivacyReport)
-    assert 0.999 * 2.0 <= fitted.privacy_.epsilon <= 2.0
-    assert fitted.privacy_.delta == pytest.approx(1.0 / (750 * math.log(750)))
-    assert (fitted.privacy_.n_examples, fitted.privacy_.n_examples_source) == (
-        750,
-        "declared public",
-    )
-    assert (fitted.privacy_.unit, fitted.privacy_.trust, fitted.privacy_.n_clients) == (
-        "record",
-        "oblivious",
-        3,
-    )
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "n_before"), [("proxy_lloyd", 5), ("fastlloyd", 0)]
-)
-def test_history_has_one_entry_for_each_aggregation(
-    algorithm: str, n_before: int
-) -> None:
-    km = model(algorithm=algorithm).fit(blobs())
-    assert 2 <= km.n_iter_ <= 7
-    assert [entry["round"] for entry in km.history_] == list(
-        range(1, n_before + km.n_iter_ + 1)
-    )
-    costs = [entry["epsilon"] for entry in km.history_]
-    assert costs == sorted(costs)
-    assert costs[-1] == km.privacy_.epsilon
-    assert all(entry["movement"] is None for entry in km.history_[:n_before])
-    assert all(entry["movement"] >= 0 for entry in km.history_[n_before:])
-    for entry in km.history_:
-        lines = [
-            line for line in km.privacy_.releases if line.round_index == entry["round"]
-        ]
-        assert entry["name"] == lines[0].round_name
-        assert entry["radius"] == lines[0].radius
-        assert all(entry[f"noise_{line.array}"] == line.noise_scale for line in lines)
-    shorter = model(algorithm=algorithm, max_iter=3).fit(blobs())
-    assert (shorter.n_iter_, len(shorter.history_)) == (3, n_before + 3)
-
-
-def test_history_of_what_adds_no_noise_costs_infinitely_much() -> None:
-    assert {
-        entry["epsilon"] for entry in model(algorithm="lloyd").fit(blobs()).history_
-    } == {math.inf}
-
-
-def test_history_of_fastlloyd_has_radii() -> None:
-    assert all(
-        entry["radius"] > 0
-        for entry in model(algorithm="fastlloyd").fit(blobs()).history_
-    )
-
-
-def test_centers_find_the_blobs(fitted: FederatedKMeans) -> None:
-    centers = fitted.cluster_centers_[np.argsort(fitted.cluster_centers_[:, 0])]
-    assert centers == pytest.approx(
-        np.array([[-0.5, -0.5], [0.0, 0.6], [0.5, -0.4]]), abs=0.25
-    )
 
 
 @functools.cache
 def oblivious(algorithm: str) -> FederatedKMeans:
     return model(algorithm=algorithm, trust="oblivious").fit(blobs())
-
-
-@pytest.mark.sample(5)
-@pytest.mark.parametrize("trust", ["oblivious", "central", "distributed"])
-@pytest.mark.parametrize("algorithm", ["proxy_lloyd", "fastlloyd", "glloyd", "lloyd"])
-def test_every_trust_model(algorithm: str, trust: str) -> None:
-    km = model(algorithm=algorithm, trust=trust).fit(blobs())
-    assert km.privacy_.trust == trust
-    assert np.abs(km.cluster_centers_).max() <= 1.0
-    same = oblivious(algorithm)
-    # The server's seeded noise is the same wherever the server adds it; Lloyd adds none
-    # anywhere.
-    equal = np.array_equal(km.cluster_centers_, same.cluster_centers_)
-    assert equal is (trust != "distributed" or algorithm == "lloyd")
-
-
-def test_an_empty_part_is_fine() -> None:
-    km = model().fit([*blobs(), np.empty((0, 2))])
-    assert km.privacy_.n_clients == 4
-    assert km.privacy_.n_examples == 750
-
-
-def test_fewer_points_than_clusters_on_one_client_are_fine() -> None:
-    assert model().fit([blobs()[0], np.zeros((1, 2))]).cluster_centers_.shape == (3, 2)
-
-
-def test_parts_may_be_any_sequence_of_tables() -> None:
-    parts = blobs()
-    expected = model().fit(parts).cluster_centers_
-    for same in (tuple(parts), iter(parts), [part.tolist() for part in parts]):
-        assert np.array_equal(model().fit(same).cluster_centers_, expected)
-    ragged = np.empty(3, dtype=object)
-    ragged[:] = parts
-    assert np.array_equal(model().fit(ragged).cluster_centers_, expected)
-    cube = np.stack([part[:100] for part in parts])
-    assert model().fit(cube).privacy_.n_clients == 3
-
-
-def test_declared_number_of_rows_is_used() -> None:
-    assert model(n_examples=700).fit(blobs()).privacy_.n_examples == 700
 
 
 # -- predict, transform, score equal numpy ---------------------------------------------
@@ -722,27 +467,9 @@ def test_predict_transform_and_score_equal_numpy(name: str) -> None:
     )
 
 
-def test_one_cluster_predicts_zero() -> None:
-    km = model(n_clusters=1).fit(blobs())
-    assert km.predict(blobs()[0]).tolist() == [0] * 300
-
-
-def test_fit_predict_and_fit_transform_give_one_array_for_each_client() -> None:
-    km = model()
-    labels = km.fit_predict(iter(blobs()))
-    assert [len(part) for part in labels] == [300, 200, 250]
-    assert all(
-        np.array_equal(a, km.predict(b)) for a, b in zip(labels, blobs(), strict=True)
-    )
-    distances = model().fit_transform(blobs())
-    assert [part.shape for part in distances] == [(300, 3), (200, 3), (250, 3)]
-
-
 @pytest.mark.parametrize("method", ["fit_predict", "fit_transform"])
 def test_what_needs_tables_afterwards_spends_nothing_without_them(method: str) -> None:
-    """With tables that a function makes, the fit went through, and then there was
-    nothing to predict.
-    """
+    """There was nothing to predict after a fit."""
     km = model()
     for given in ({}, {"clients": lambda place: blobs()[place], "n_clients": 3}):
         with pytest.raises(
@@ -766,18 +493,6 @@ def test_centers_are_in_the_callers_units_with_bounds_for_each_feature() -> None
     )
     assert (km.cluster_centers_ >= lower).all()
     assert (km.cluster_centers_ <= upper).all()
-
-
-def test_one_cluster_without_noise_is_the_mean_in_the_callers_units() -> None:
-    lower, upper = np.array([100.0, -5.0]), np.array([300.0, 0.0])
-    parts = [lower + (part + 1) / 2 * (upper - lower) for part in blobs()]
-    km = model(n_clusters=1, algorithm="lloyd", bounds=(lower, upper)).fit(parts)
-    # Rounding to the grid moves a point by at most 2^-17 of half the range.
-    assert (
-        np.abs(km.cluster_centers_[0] - np.concatenate(parts).mean(axis=0)).max()
-        < 200 * 2.0**-16
-    )
-    assert km.cluster_counts_.tolist() == [750.0]
 
 
 def test_values_outside_the_bounds_are_clipped_and_only_the_client_says_so(
@@ -1072,11 +787,6 @@ def test_a_failed_fit_keeps_the_last_result(fitted: FederatedKMeans) -> None:
     assert np.array_equal(km.cluster_centers_, centers)
 
 
-def request_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a forecast be what is asked of it."""
-    monkeypatch.setattr("flwr_dpkmeans.planner.make_forecast", lambda request: request)
-
-
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
@@ -1085,28 +795,22 @@ def request_only(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_forecast_takes_bounds_from_server_data_where_none_are_given(
-    monkeypatch: pytest.MonkeyPatch, given: Any, expected: Any
+    given: Any, expected: Any
 ) -> None:
-    """A cube around the middle of three points, of which the farthest are (1, 2) away
-    from it.
-    """
-    request_only(monkeypatch)
+    """The farthest points are (1, 2) from the middle."""
     points = np.array([[0.0, 1.0], [2.0, 5.0], [1.0, 3.0]])
-    request: Any = FederatedKMeans(n_clusters=2, server_data=points, bounds=given).plan(
-        2000, 2, 3
-    )
+    km = FederatedKMeans(n_clusters=2, server_data=points, bounds=given)
+    request = km.plan(2000, 2, 3, seeds=2, algorithms="fastlloyd").request
     np.testing.assert_allclose(request.options["bounds"], expected)
-    assert (request.seeds, request.target_excess, request.spread) == (20, 0.1, 0.15)
+    assert (request.target_excess, request.spread) == (0.1, 0.15)
 
 
 def test_a_forecast_takes_the_number_of_features_from_bounds_by_column(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    request_only(monkeypatch)
-    request: Any = FederatedKMeans(2, bounds=((0.0, 0.0, 0.0), (1.0, 2.0, 3.0))).plan(
-        2000, None, 3
-    )
-    assert request.n_features == 3
+    km = FederatedKMeans(2, bounds=((0.0, 0.0, 0.0), (1.0, 2.0, 3.0)))
+    forecast = km.plan(2000, None, 3, seeds=2, algorithms="fastlloyd")
+    assert forecast.request.n_features == 3
 
 
 def test_k_is_chosen_from_weights_of_server_points_alone() -> None:
@@ -1143,10 +847,6 @@ def test_k_is_chosen_without_a_profile() -> None:
         "outer-product",
         "weights",
     }
-
-
-def test_what_all_rows_in_one_place_give_has_no_history() -> None:
-    assert model(algorithm="optimal").fit([np.eye(2), -np.eye(2)]).history_ == []
 
 
 @pytest.mark.parametrize("engine", ["direct", "inprocess"])

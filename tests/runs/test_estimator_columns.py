@@ -71,9 +71,7 @@ def test_frames_in_another_order_are_put_in_the_first_ones(
     ids=["bounds", "two alike", "domain", "in one place"],
 )
 def test_bounds_by_position_take_one_order_only(options: dict[str, Any]) -> None:
-    """They would be matched by the first table's order, which the others' owners need
-    not know.
-    """
+    """Owners of other tables need not know the first one."""
     if "bounds_domain" in options:
         options = {"bounds": PrivateBounds(domain=options["bounds_domain"])}
     tables = frames(NAMES, NAMES[::-1])
@@ -114,14 +112,8 @@ def test_bounds_by_position_take_one_order_only(options: dict[str, Any]) -> None
                 r" own: rename them"
             ),
         ),
-        (
-            lambda frame: frame.assign(more=1.0),
-            r"X\[1\]: the points have a column 'more' that was not there before",
-        ),
-        (
-            lambda frame: frame.to_numpy(),
-            "1 of 2 tables in X have column names and the others have none",
-        ),
+        (lambda frame: frame.assign(more=1.0), r"X\[1\]: the points have a column"),
+        (lambda frame: frame.to_numpy(), "1 of 2 tables in X have column names and"),
         (
             lambda frame: frame.rename(columns={"age": 1}),
             "2 of 3 column names are text and the others are not",
@@ -137,9 +129,7 @@ def test_other_names_are_refused(
 
 
 def test_a_name_that_looks_the_same_in_other_characters_is_told_by_them() -> None:
-    """A file from another system has a letter and an accent where this one has one
-    character.
-    """
+    """A letter and an accent are no one character."""
     composed, apart = "Gr\xf6\xdfe", "Gro\u0308\xdfe"
     tables = [
         pd.DataFrame({name: np.linspace(0.0, 1.0, 50)}) for name in (composed, apart)
@@ -149,29 +139,6 @@ def test_a_name_that_looks_the_same_in_other_characters_is_told_by_them() -> Non
         match=r"looks the same but has other characters \('Gro\\u0308\\xdfe'\)",
     ):
         FederatedKMeans(2, bounds=(0, 1)).fit(tables)
-
-
-def test_a_bounds_file_is_matched_by_name(tmp_path: Path) -> None:
-    path = tmp_path / "bounds.csv"
-    path.write_text(FILE)
-    by_name = model(bounds=str(path)).fit(frames(NAMES, NAMES))
-    np.testing.assert_array_equal(
-        by_name.cluster_centers_, model().fit(frames(NAMES, NAMES)).cluster_centers_
-    )
-    assert by_name.bounds_ == ((0.0, 0.0, 0.0), tuple(WIDTHS))
-    with pytest.raises(
-        ConfigurationError, match="feature 'weight' has no row in the bounds file"
-    ):
-        model(bounds=str(path)).fit(
-            [frame.rename(columns={"age": "weight"}) for frame in frames(NAMES, NAMES)]
-        )
-    with pytest.raises(
-        DataError,
-        match="the tables have no column names, but the bounds or server_data name 3",
-    ):
-        model(bounds=str(path)).fit(
-            [frame.to_numpy() for frame in frames(NAMES, NAMES)]
-        )
 
 
 def test_server_data_are_matched_by_name() -> None:
@@ -241,11 +208,6 @@ def test_a_fit_to_arrays_has_no_names() -> None:
         fitted.predict(frames(NAMES)[0])
 
 
-def test_fit_predict_takes_frames_in_any_order() -> None:
-    labels = model(bounds=(0.0, 1e5)).fit_predict(frames(NAMES, NAMES[::-1]))
-    assert [len(own) for own in labels] == [200, 200]
-
-
 def labelled(seed: int, n: int = 400) -> tuple[pd.DataFrame, NDArray[np.int64]]:
     """Two groups, of which the first column tells one and the second the other.
 
@@ -292,41 +254,12 @@ def test_numbered_columns_in_another_order_are_refused_at_every_door(
         )
 
 
-def test_naive_bayes_warns_of_names_as_the_clustering_does() -> None:
-    (one, own), (other, others) = labelled(1), labelled(2)
-    settings: dict[str, Any] = {
-        "epsilon": 4.0,
-        "bounds": (-10, 20),
-        "noise": "seeded",
-        "random_state": 1,
-    }
-    named = one.rename(columns={0: "p", 1: "q"})
-    bayes = FederatedNaiveBayes(2, **settings).fit(
-        [one.to_numpy(), other.to_numpy()], [own, others]
-    )
-    with pytest.warns(
-        UserWarning,
-        match=r"^X has feature names, but FederatedNaiveBayes was fitted without",
-    ):
-        bayes.predict(named)
-    bayes.fit([named, other.rename(columns={0: "p", 1: "q"})], [own, others])
-    with pytest.warns(
-        UserWarning,
-        match=r"^X does not have valid feature names, but FederatedNaiveBayes was",
-    ):
-        bayes.predict(one.to_numpy())
-    assert np.array_equal(bayes.predict(named[["q", "p"]]), bayes.predict(named))
-
-
 @pytest.mark.parametrize(
     ("bounds", "told"),
     [
         ([(-10, 20), (0, 1)], r"one pair per feature"),
         ([(-10, 20)], r"bounds"),
-        (
-            ((-10, -10, -10), (20, 20, 20)),
-            r"^the bounds have 3 ranges, but the points have 2 features",
-        ),
+        (((-10, -10, -10), (20, 20, 20)), "^the bounds have 3 ranges, but the points"),
     ],
 )
 def test_bounds_beside_categories_are_read_as_everywhere(

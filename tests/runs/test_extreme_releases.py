@@ -156,7 +156,7 @@ def released(kind: str, blocks: tuple[Block, ...], seed: int) -> Any:
 
 
 def with_server_points(case: Case, **values: Any) -> tuple[Plan, Any]:
-    """A combination's plan, and the server's own points where only the server has them."""
+    """A combination's plan, and the server's points where only it has them."""
     given = estimator(case, noise="secure", random_state=7, **values).get_params(
         deep=False
     )

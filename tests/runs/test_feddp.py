@@ -23,6 +23,7 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 from support.cases import OF_PARTIES, pairs
 from support.flat import flat_estimator
+from support.grid_values import GRID, on_grid
 from support.protocol_federation import all_bytes, make_federation
 
 from flwr_dpkmeans import FederatedKMeans
@@ -70,7 +71,6 @@ from flwr_dpkmeans.sums.statement import build_report
 from simulations.sources.mixture import GaussianMixture, draw_gaussian_mixture
 
 Floats = NDArray[np.float64]
-GRID = 2.0**16
 UNITS = ("record", "client")
 FACTS = ServerFacts(30, (0.0, 0.25, -0.5), 1.0, 0.5, 1.5, 1.2, 1.3)
 
@@ -95,10 +95,6 @@ def plan_of(facts: ServerFacts = FACTS, **values: Any) -> Plan:
         n_features=n_features,
         server=facts,
     )
-
-
-def on_grid(values: Any) -> Floats:
-    return np.rint(np.asarray(values, dtype=np.float64) * GRID) / GRID + 0.0
 
 
 def blocks_of(plan: Plan) -> list[list[Block]]:
@@ -230,9 +226,7 @@ def test_sampled_plans_cost_what_was_asked_for(
 def test_the_papers_mixture_against_an_independent_composition(
     unit: str, rounds: int, epsilon: float
 ) -> None:
-    """Ours prices a Laplace release as the worst of its pure epsilon, so it may be a
-    little above, hardly below.
-    """
+    """Ours may be a little above, hardly below."""
     plan = plan_of(unit=unit, noise_kind="paper", max_iter=rounds, epsilon=epsilon)
     whole = None
     for block in itertools.chain.from_iterable(blocks_of(plan)):
@@ -279,30 +273,6 @@ def test_laplace_noise_comes_with_l1_sensitivity() -> None:
 # -- rounds ----------------------------------------------------------------------------
 
 
-def test_rounds_with_and_without_lloyd() -> None:
-    start = ["outer-product", "weights", "centers"]
-    assert [r.name for r in plan_of().rounds] == start
-    assert [r.name for r in plan_of(max_iter=0).rounds] == start
-    assert [r.name for r in plan_of(max_iter=2).rounds] == [
-        *start,
-        "lloyd-1",
-        "lloyd-2",
-    ]
-    assert [b.name for r in plan_of(max_iter=1).rounds for b in r.blocks] == (
-        ["outer_product", "weights", "clipped_sums", "counts", "clipped_sums", "counts"]
-    )
-    assert [b.name for r in plan_of(unit="client").rounds for b in r.blocks] == (
-        ["outer_product", "weights", "means", "indicators"]
-    )
-    assert [b.name for b in plan_of(unit="client", max_iter=1).rounds[-1].blocks] == [
-        "clipped_sums",
-        "counts",
-    ]
-    assert [b.shape for r in plan_of(max_iter=1).rounds for b in r.blocks] == (
-        [(6,), (30,), (4, 3), (4,), (4, 3), (4,)]
-    )
-
-
 def exact(arrays: Sequence[Floats], blocks: Sequence[Block]) -> Any:
     """A release whose noise happened to be zero."""
     return as_released(
@@ -330,9 +300,7 @@ def two_groups() -> tuple[Floats, Floats]:
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_each_step_is_usable_alone(unit: str) -> None:
-    """Every step takes a share of a budget, a state with what it reads, and no other
-    step.
-    """
+    """With a share of a budget, its state, and no other step."""
     rows, server = two_groups()
     facts = ServerFacts(9, (0.0, 0.0, 0.0), 1.5, 500.0, 500.0, 3.0, 3.0)
     config = config_of(
@@ -439,10 +407,7 @@ def test_a_cluster_lost_in_noise_keeps_its_place() -> None:
 
 
 def test_outer_product_noise_is_isotropic_over_symmetric_matrices() -> None:
-    """Standard deviation s on the diagonal, s / sqrt(2) off it.
-
-    Each a chi-square test that sees 5 percent.
-    """
+    """Standard deviation s on the diagonal, s / sqrt(2) off it."""
     d, draws = 6, 4000
     facts = ServerFacts(9, (0.0,) * d, 1.0, 0.7)
     (block,) = plan_of(facts, n_clusters=2).rounds[0].blocks
@@ -523,10 +488,7 @@ def cost_per_row(km: FederatedKMeans, drawn: GaussianMixture) -> float:
 
 @pytest.mark.nightly
 def test_missing_components_degrade_gracefully() -> None:
-    """The fewer components the server knows, the dearer.
-
-    Never as dear as one mean for all.
-    """
+    """The fewer components the server knows, the dearer."""
     rows = np.concatenate(mixture().clients)
     trivial = float(((rows - rows.mean(axis=0)) ** 2).sum(axis=1).mean())
     optimal = 8 * 0.01
@@ -622,9 +584,7 @@ def test_facts_of_a_few_points_by_hand() -> None:
 
 
 def test_facts_of_clients_are_of_simulated_clients() -> None:
-    """All clients of many rows from two places, or three, look alike, so the norms can
-    be computed.
-    """
+    """They look alike, so their norms can be computed."""
     points = np.repeat([[0.5, 0.0], [-0.5, 0.0]], 10, axis=0)
     points = on_grid(
         points + np.random.default_rng(0).uniform(-1e-3, 1e-3, points.shape)
@@ -668,9 +628,7 @@ def test_facts_need_no_randomness_of_the_run() -> None:
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_given_bounds_override_and_change_their_units(unit: str) -> None:
-    """Bounds of the data from -10 to 30: one scaled unit is twenty of the caller's, and
-    norms of squares 400.
-    """
+    """Bounds of the data from -10 to 30."""
     points = on_grid(np.random.default_rng(1).uniform(-1, 1, (40, 3)))
     names = ["data_radius", "outer_product_bound"]
     given = {"data_radius": 8.0, "outer_product_bound": 50.0}
@@ -729,27 +687,6 @@ def test_distances_need_one_width_for_all_features() -> None:
     assert derive_server_facts(config_of(bounds=unequal), points).data_radius > 0.0
 
 
-def test_facts_without_server_points() -> None:
-    facts = facts_without_server(config_of(n_clusters=9, examples_per_client=4), 16)
-    assert (facts.n_points, facts.centre, facts.data_radius) == (0, (0.0,) * 16, 4.0)
-    # A client with four rows has four clusters at most.
-    assert (facts.outer_product_bound, facts.weights_bound) == (16.0, 4.0)
-    assert (facts.means_bound, facts.indicators_bound) == (8.0, 2.0)
-    assert (facts.sums_bound, facts.counts_bound) == (16.0, 4.0)
-    assert (
-        facts_without_server(
-            config_of(n_clusters=9, examples_per_client=4, noise_kind="paper"), 1
-        ).indicators_bound
-        == 4
-    )
-    assert (
-        facts_without_server(
-            config_of(bounds=((0.0,), (10.0,)), data_radius=2.5), 3
-        ).data_radius
-        == 0.5
-    )
-
-
 def test_server_data_that_say_nothing_are_refused() -> None:
     with pytest.raises(DataError, match="there are 3 server points, but 4 clusters"):
         derive_server_facts(config_of(), np.zeros((3, 2)))
@@ -767,18 +704,6 @@ def test_server_data_that_say_nothing_are_refused() -> None:
             ServerFacts(9, centre, 1.0, 1.0)
 
 
-def test_bounds_from_server_points_hold_them_all() -> None:
-    points = np.random.default_rng(2).normal(3.0, 5.0, (60, 4))
-    lower, upper = bounds_from_server(points)
-    assert (points >= np.array(lower)).all()
-    assert (points <= np.array(upper)).all()
-    widths = np.array(upper) - np.array(lower)
-    assert widths == pytest.approx([widths[0]] * 4)
-    assert widths[0] / 2 == pytest.approx(
-        np.linalg.norm(points - points.mean(axis=0), axis=1).max()
-    )
-
-
 # -- a client that declared too little -------------------------------------------------
 
 
@@ -786,9 +711,7 @@ def test_bounds_from_server_points_hold_them_all() -> None:
 def test_a_client_with_many_more_rows_than_declared_moves_the_sum_by_its_bound_only(
     monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """Equal seeds give equal noise, so two runs' first releases differ by what the
-    client changes in the sum.
-    """
+    """Equal seeds give equal noise."""
     generator = np.random.default_rng(0)
     server = on_grid(generator.uniform(-1, 1, (30, 3)))
     config = config_of(
@@ -842,10 +765,7 @@ def three_extras(server: Floats) -> dict[str, Floats]:
 
 
 def test_lloyd_rounds_of_clients_average_rows_and_not_their_means() -> None:
-    """Clients of 2 rows at -1 and of 50 rows at -0.4.
-
-    The centre of all rows is -0.423, that of the means -0.7.
-    """
+    """Clients of 2 rows at -1 and of 50 rows at -0.4."""
     facts = ServerFacts(9, (0.25,), 2.0, 4.0, sums_bound=1e3, counts_bound=1e3)
     plan = plan_of(facts, n_clusters=1, unit="client", max_iter=1)
     *_, lloyd = build_algorithm(plan).rounds
@@ -975,20 +895,6 @@ def test_engines_masked_or_not_give_equal_centroids_for_equal_seeds(
         assert np.array_equal(km.cluster_centers_, found[0].cluster_centers_)
         assert np.array_equal(km.cluster_counts_, found[0].cluster_counts_)
         assert km.history_ == found[0].history_
-
-
-@pytest.mark.parametrize("unit", UNITS)
-def test_server_side_noise_gives_the_same_result_whoever_reads_it(unit: str) -> None:
-    """Under 'oblivious' clients run the server's steps.
-
-    The result is what the server finds under 'central'.
-    """
-    drawn = mixture(0, 5, 40)
-    one, other = (
-        estimator(drawn, unit=unit, trust=trust).fit(drawn.clients)
-        for trust in ("central", "oblivious")
-    )
-    assert np.array_equal(one.cluster_centers_, other.cluster_centers_)
 
 
 def test_runs_without_masks_are_never_called_private() -> None:

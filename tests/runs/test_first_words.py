@@ -5,27 +5,22 @@ And no number that is none.
 
 from __future__ import annotations
 
-import logging
 import re
 import warnings
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import pytest
-from test_cautions import run_in_process, uniform_parts
 from test_page import line_of, report_with, result_of
 
 from flwr_dpkmeans import DPKMeans, FederatedKMeans
 from flwr_dpkmeans.algorithms.profile.profile_reading import Figure
-from flwr_dpkmeans.flower.server_app import report_result
 from flwr_dpkmeans.privacy.provenance import Provenance
 from flwr_dpkmeans.results.headline import headline
 from flwr_dpkmeans.results.page import page
 from flwr_dpkmeans.results.profile import profile
-from flwr_dpkmeans.results.rendering import HTML, MARKDOWN
+from flwr_dpkmeans.results.rendering import MARKDOWN
 from flwr_dpkmeans.results.run_result import RunResult
 
 
@@ -35,78 +30,11 @@ def with_counts(*counts: float, **values: Any) -> RunResult:
     return replace(result, model=replace(result.model, counts=np.array(counts)))
 
 
-@pytest.mark.parametrize(
-    ("counts", "sure"),
-    [
-        ((5e3, 4e3, 9e3), "All are clearly told from noise and from each other."),
-        ((5e3, 20.0, 9e3), "Cluster 1 is mostly noise; the others are clear."),
-        ((5.0, -20.0, 9.0), "All of it is mostly noise: do not use it."),
-        (
-            (32.0, 35.0, 9e3),
-            (
-                "Clusters 0, 1 are too close to another one for the noise; the others"
-                " are clear."
-            ),
-        ),
-    ],
-)
-def test_two_sentences_say_what_came_out_and_how_sure_it_is(
-    counts: tuple[float, ...], sure: str
-) -> None:
-    result = with_counts(*counts)
-    quiet = replace(result.report, warnings=())
-    first, second = headline(quiet, result)
-    sizes = [f"{max(0.0, count):,.0f}" for count in counts]
-    assert (
-        first == f"3 clusters came out, of about {sizes[0]}, {sizes[1]} and {sizes[2]}"
-        " records."
-    )
-    assert second == sure
-    _, warned = headline(result.report, result)
-    assert warned == f"{sure} 1 warning says what is against it."
-
-
-@pytest.mark.parametrize("form", [HTML, MARKDOWN])
-def test_a_page_begins_with_them_and_its_clusters_and_has_no_long_number_before(
-    form: str,
-) -> None:
-    result = with_counts(5e3, 4e3, 9e3)
-    origin = Provenance("1234567890123456789", "client 9876543210987654321", "ab" * 32)
-    report = replace(result.report, provenance=origin)
-    content = page(form, report, result, b"png").decode()
-    body = content.partition("<body>")[2] or content
-    before, _, after = body.partition("cluster 0")
-    for sentence in headline(report, result):
-        assert sentence in before
-    assert "The clusters" in before
-    assert "What was asked" in after
-    assert not re.search(r"\d{19}", body.partition("Where this comes from")[0])
-
-
 def test_a_server_that_may_not_see_says_where_to_look() -> None:
     seen = replace(result_of().report, provenance=Provenance("7", "server", "ab" * 32))
     for trust, unseen in (("oblivious", True), ("central", False)):
         (sentence,) = headline(replace(seen, trust=trust))
         assert ("The server does not see what came out" in sentence) == unseen
-
-
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("trust", ["oblivious", "central"])
-def test_the_last_lines_of_a_run_say_what_came_out_or_where_it_is(
-    trust: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    strategy, result, _ = run_in_process(
-        tmp_path, uniform_parts(), trust=trust, epsilon=5.0
-    )
-    report_result(strategy, result, tmp_path, {})
-    said = [r.getMessage() for r in caplog.records if r.name == "flwr_dpkmeans.server"]
-    if trust == "central":
-        assert said[-2].startswith("3 clusters came out, of about ")
-        assert "noise" in said[-1]
-    else:
-        assert said[-2].startswith("The server does not see what came out")
-        assert "report.html" in said[-1]
 
 
 def test_where_nobody_can_fall_silent_there_is_one_epsilon() -> None:

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
-from flwr_dpkmeans import ClientLevel, DPKMeans, FederatedKMeans, Schema, federate
+from flwr_dpkmeans import ClientLevel, FederatedKMeans, Schema, federate
 from flwr_dpkmeans.errors import ConfigurationError, PrivacyWarning
 from flwr_dpkmeans.privacy.shown import error_text, rounded_text
 from flwr_dpkmeans.results.model import Model
@@ -109,32 +109,6 @@ def test_a_death_rate_with_gaps_is_that_of_the_cells_that_are_there(
     assert is_within(dead, people()[1]["dead"].mean())
     assert dead.deviation < 0.003
     assert dead.estimate == pytest.approx(DEATHS, abs=0.01)
-
-
-def test_a_mean_weight_with_gaps_is_that_of_the_cells_that_are_there() -> None:
-    """It was printed as 77.0 with an error of .05, as a gap counted as the middle of
-    the bounds.
-    """
-    km = fitted()
-    weight = figures(km, str(old_cluster(km))).loc[("weight", "mean", "")]
-    assert is_within(weight, present(km)["weight"].mean())
-    assert weight.deviation < 0.5
-    assert weight.estimate == pytest.approx(KILOS, abs=1.0)
-
-
-def test_spread_and_shares_of_a_category_are_those_of_the_cells_that_are_there() -> (
-    None
-):
-    km = fitted()
-    lines, rows = figures(km, str(old_cluster(km))), present(km)
-    # A spread's own error is bounded from above.
-    assert (
-        abs(lines.loc[("weight", "spread", "")].estimate - rows["weight"].std()) < 2.0
-    )
-    shares = rows["ward"].value_counts(normalize=True)
-    for ward in "ABC":
-        assert is_within(lines.loc[("ward", "share", ward)], shares[ward])
-    assert lines.loc["ward"].loc["share"].estimate.sum() == pytest.approx(1.0, abs=0.02)
 
 
 def test_the_share_missing_is_released_with_its_error() -> None:
@@ -266,23 +240,6 @@ def test_above_a_twentieth_missing_the_report_says_what_gaps_do() -> None:
     assert cautions(fitted(schema, part_missing=0.07))
 
 
-def test_gaps_of_columns_that_are_not_clustered_are_no_caution() -> None:
-    columns = {"age": COLUMNS["age"], "dead": COLUMNS["dead"]}
-    km = fitted(Schema(columns=columns, profile=["dead"]))
-    assert cautions(km) == []
-    np.testing.assert_array_equal(km.cell_means_, km.cluster_centers_)
-
-
-def test_one_table_is_described_alike() -> None:
-    km = DPKMeans(2, bounds=SCHEMA, epsilon=2.0, noise="seeded", random_state=2).fit(
-        people()[1]
-    )
-    assert is_within(
-        figures(km, "all").loc[("dead", "share", "1")], people()[1]["dead"].mean()
-    )
-    assert km.cell_means_[old_cluster(km), 1] == pytest.approx(KILOS, abs=1.0)
-
-
 @pytest.mark.parametrize("trust", ["oblivious", "distributed", "central"])
 def test_every_trust_model_releases_the_same_description(trust: str) -> None:
     options: dict[str, Any] = {
@@ -355,23 +312,6 @@ def test_errors_are_of_the_size_that_is_printed() -> None:
     assert 0.75 < np.sqrt(np.mean(np.square(errors))) < 1.25
 
 
-def test_rows_that_are_dropped_say_the_same() -> None:
-    dropping = {name: {**column, "missing": "drop"} for name, column in COLUMNS.items()}
-    km, other = fitted(), fitted(Schema(columns=dropping, profile=PROFILE))
-    assert other.missing_shares_ is None
-    mine, theirs = figures(km, "all"), figures(other, "all")
-    for key in theirs.index:
-        if key[1] == "spread":
-            continue
-        error = np.hypot(mine.loc[key].deviation, theirs.loc[key].deviation)
-        # Other cells are left, too: some thousand of them.
-        sampling = 0.02 * (150.0 if key[1] == "mean" else 1.0) / 2.0
-        assert (
-            abs(mine.loc[key].estimate - theirs.loc[key].estimate)
-            < CLEAR * error + sampling
-        )
-
-
 def test_a_schema_without_such_gaps_releases_what_it_did() -> None:
     filled = {name: dict(column) for name, column in COLUMNS.items()}
     filled["weight"] |= {"missing": "fill", "fill": 70.0}
@@ -428,21 +368,7 @@ def test_nobody_counts_gaps_where_the_schema_says_so() -> None:
     assert set(both.missing_shares_["column"]) == {"dead"}
 
 
-@pytest.mark.parametrize("algorithm", ["optimal", "k_fed"])
-def test_a_baseline_in_one_place_says_that_it_counts_no_gaps(algorithm: str) -> None:
-    km = FederatedKMeans(
-        2, algorithm=algorithm, bounds=Schema(columns=CLUSTERED), random_state=1
-    )
-    with pytest.warns(
-        PrivacyWarning, match="Missing cells of 'weight', 'ward' were not counted"
-    ):
-        km.fit(parties(people()[1]))
-    assert km.cluster_centers_.shape == (2, 5)
-
-
-def test_what_reports_means_of_columns_refuses_gaps_that_it_would_count_as_the_middle() -> (
-    None
-):
+def test_what_reports_means_refuses_gaps_that_it_would_count_as_the_middle() -> None:
     with pytest.raises(
         ConfigurationError,
         match=r"'moments' would count such a gap .* or accept that by gap_share",
@@ -512,10 +438,7 @@ def distances(schema: Schema, rows: pd.DataFrame) -> NDArray[np.float64]:
 
 
 def test_the_distance_that_a_gap_counts_is_what_the_page_says() -> None:
-    """Half of a number's full range from either end.
-
-    Of a category with v values sqrt((1 - 1/v) / 2) of two's.
-    """
+    """Half of a number's full range from either end."""
     number = Schema(columns={"weight": COLUMNS["weight"]})
     ends = distances(number, pd.DataFrame({"weight": [30.0, 180.0, None]}))
     assert ends[2] / ends[1] == pytest.approx(0.5)

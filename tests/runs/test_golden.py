@@ -1,4 +1,4 @@
-"""For equal seeds, centroids, counts and reports stay what they were, in every engine."""
+"""For equal seeds, centroids, counts and reports stay, in every engine."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ FILLED = """\
 "weight_kg" = { kind = "number", bounds = [30, 200], missing = "centre" }
 "height_cm" = { kind = "number", bounds = [120, 220], missing = "centre" }
 "crp" = { kind = "number", bounds = [0.1, 900], transform = "log", missing = "centre" }
-"creatinine" = { kind = "number", bounds = [0.1, 20], transform = "log", missing = "centre" }
+"creatinine" = {kind="number", bounds=[0.1, 20], transform="log", missing="centre"}
 "systolic" = { kind = "number", bounds = [50, 260], missing = "centre" }
 "temperature" = { kind = "number", bounds = [32, 43], missing = "centre" }
 "ward" = { kind = "category", values = ["A", "B", "C", "D"], weight = 0.5 }
@@ -112,7 +112,7 @@ def test_a_node_reads_what_a_notebook_reads(schema_file: Path, tmp_path: Path) -
 def test_a_party_may_write_its_file_in_another_way(
     schema_file: Path, tmp_path: Path
 ) -> None:
-    """The parties agree on the schema's digest, which the way of writing is no part of."""
+    """The schema's digest does not depend on how it is written."""
     schema = Schema.load(schema_file)
     files, _ = hospital.write(tmp_path)
     other = tmp_path / "other.csv"
@@ -144,10 +144,7 @@ def test_a_party_may_write_its_file_in_another_way(
 def test_a_node_describes_its_own_rows_of_such_a_file(
     schema_file: Path, tmp_path: Path
 ) -> None:
-    """The profile's rows are labelled again, from text.
-
-    Dates and decimal commas were none.
-    """
+    """The profile's rows are labelled again, from text."""
     files, _ = hospital.write(tmp_path)
     model = FederatedKMeans(
         2,

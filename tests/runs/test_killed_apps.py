@@ -20,7 +20,6 @@ from typing import Any
 import pytest
 from flwr.app import Message
 from flwr.common.constant import ErrorCode, Status
-from flwr.supercore.fab import Fab
 from flwr.supercore.run import RunNotRunningException
 from flwr.supernode import start_client_internal
 from flwr.supernode.servicer.runtime import runtime_handlers
@@ -57,10 +56,7 @@ NAMED = packed(
 def test_a_node_whose_app_died_before_it_took_its_message_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Flower's own loop would wait for ever.
-
-    Of a message that was not taken it never notices the silence.
-    """
+    """Flower's own loop would wait for ever."""
     node = StandInNode(APP)
     assert node.receive(monkeypatch) == 1
     (task,) = node.state.get_tasks()
@@ -135,7 +131,8 @@ from flwr_dpkmeans.deploy.guard.node_watch import Watch
 signal.signal(signal.SIGTERM, lambda *_: sys.exit("goodbye"))
 watch = Watch(look_seconds=0.05, over_seconds=0.1)
 state = types.SimpleNamespace(get_tasks=lambda: [])
-watch.around(lambda **_: time.sleep(60.0))(state=state, object_store=None, send=None, push_object=None)
+nothing = dict.fromkeys(("object_store", "send", "push_object"))
+watch.around(lambda **_: time.sleep(60.0))(state=state, **nothing)
 """
 
 
@@ -165,14 +162,13 @@ def bomb(method: int = zipfile.ZIP_DEFLATED) -> bytes:
 def test_the_configuration_of_an_app_that_is_not_approved_is_not_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its run goes on to the process that has the guard, whose refusal is the answer."""
+    """Its run goes on to the process that has the guard, which refuses it."""
 
     def read(content: bytes, run: Any) -> dict[str, Any]:
         pytest.fail("it was parsed")
 
-    monkeypatch.setattr(start_client_internal, "get_fused_config_from_fab", read)
     for content in (bomb(), b"no archive"):
-        node = StandInNode(content, frozenset({digest_of(APP)}))
+        node = StandInNode(content, frozenset({digest_of(APP)}), read)
         assert node.receive(monkeypatch) == 1
         assert [task.type for task in node.state.get_tasks()] == ["flwr-clientapp"]
 
@@ -302,7 +298,7 @@ def test_a_kill_at_any_moment_leaves_no_node_that_is_dead_and_online(
         kill_app(starter.pid)
         killed.set()
 
-    monkeypatch.setattr(node.handlers, name, around(handler, kill=kill, after=after))
+    node.play(name, around(handler, kill=kill, after=after))
     _process_one(node, monkeypatch, killed)
     assert killed.wait(60.0)
     if moment in ENDS_ITS_NODE:
@@ -318,7 +314,7 @@ def test_a_kill_at_any_moment_leaves_no_node_that_is_dead_and_online(
         )
         assert not reply.has_error() or reply.error.code == ErrorCode.CLIENT_APP_CRASHED
     # The next message is answered, and by its own reply.
-    monkeypatch.setattr(node.handlers, name, handler)
+    node.play(name, handler)
     reply = _answered(node, monkeypatch)
     assert node.ended == []
     assert not reply.has_error()
@@ -330,14 +326,6 @@ def test_a_kill_at_any_moment_leaves_no_node_that_is_dead_and_online(
         time.sleep(0.05)
 
 
-def hand_out(
-    monkeypatch: pytest.MonkeyPatch, node: StandInNode, content: bytes
-) -> None:
-    """Let a node's SuperLink send another app."""
-    digest = hashlib.sha256(content).hexdigest()
-    monkeypatch.setattr(node, "fab", Fab(digest, content, {}))
-
-
 @linux
 @pytest.mark.nightly
 def test_an_app_sees_by_its_programs_name_that_it_has_a_guard(
@@ -345,8 +333,8 @@ def test_an_app_sees_by_its_programs_name_that_it_has_a_guard(
 ) -> None:
     """What it leaves behind, and what it warns of, depend on it."""
     node, _, home = running
-    hand_out(monkeypatch, node, NAMED)
-    assert not _answered(node, monkeypatch).has_error()
+    with node.bringing(NAMED):
+        assert not _answered(node, monkeypatch).has_error()
     assert (home / "named").read_text() == "guarded flwr-clientapp"
 
 
@@ -356,11 +344,10 @@ def test_an_app_that_is_killed_as_it_computes_is_answered_for(
     running: tuple[StandInNode, Any, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node, _, _ = running
-    hand_out(monkeypatch, node, KILLED)
-    reply = _answered(node, monkeypatch)
+    with node.bringing(KILLED):
+        reply = _answered(node, monkeypatch)
     assert node.ended == []
     assert reply.error.code == ErrorCode.CLIENT_APP_CRASHED
-    monkeypatch.undo()
     assert not _answered(node, monkeypatch).has_error()
 
 

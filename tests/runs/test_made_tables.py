@@ -52,11 +52,7 @@ def test_a_function_gives_what_a_list_gives(engine: str) -> None:
 @pytest.mark.parametrize(
     ("given", "error", "told"),
     [
-        (
-            {"clients": table_of},
-            ConfigurationError,
-            "n_clients is None, but it must be an integer from 2 to 1048576",
-        ),
+        ({"clients": table_of}, ConfigurationError, "n_clients is None, but it must"),
         ({"clients": table_of, "n_clients": 1}, ConfigurationError, "n_clients is 1,"),
         ({"n_clients": 3}, DataError, "clients must be a function"),
         (

@@ -4,6 +4,7 @@ columns, and what is not there.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
 import sys
@@ -30,15 +31,11 @@ from flwr_dpkmeans import (
     FederatedNaiveBayes,
     federate,
 )
-from flwr_dpkmeans.data.columns.column import Column
-from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import (
     ConfigurationError,
     DataError,
-    PrivacyWarning,
     warn_once,
 )
-from flwr_dpkmeans.estimators.party_tables import Tables
 from flwr_dpkmeans.estimators.progress_bar import progress_bar
 from flwr_dpkmeans.sums.statement import Step
 
@@ -153,51 +150,22 @@ def test_labels_follow_their_tables() -> None:
     )
 
 
-def test_labels_of_rows_that_a_schema_leaves_out_go_with_them() -> None:
-    schema = Schema(
-        columns=(Column(name="age", kind="number", bounds=(0, 1), missing="drop"),)
-    )
-    table = pd.DataFrame({"age": [0.1, np.nan, 0.3, 0.4, np.nan, 0.6]})
-    grouped = Tables.of(table, groups=["a", "b", "b", "a", "a", "b"], schema=schema)
-    assert [own.tolist() for own in grouped.labels([0, 1, 2, 3, 4, 5], 6)] == [
-        [0, 3],
-        [2, 5],
-    ]
-    assert [
-        own.tolist()
-        for own in Tables.alone(table, schema).labels([0, 1, 2, 3, 4, 5], 6)
-    ] == [[0, 2, 3, 5], []]
-
-
 @pytest.mark.parametrize(
     ("groups", "sentence"),
     [
         (["a"] * 300, "groups names 1 parties, but there must be at least 2"),
-        (
-            ["a"] * 200 + [None] * 100,
-            "groups names 1 parties and leaves rows without one, but",
-        ),
+        (["a"] * 200 + [None] * 100, "groups names 1 parties and leaves rows without"),
         (
             [0.0] * 100 + [np.nan] * 100 + [1.0] * 100,
             "groups names 2 parties and leaves rows without one, but",
         ),
-        (
-            ["a", "b"],
-            r"groups has shape \(2,\), but X has 300 rows: give one for each row",
-        ),
+        (["a", "b"], r"groups has shape \(2,\), but X has 300 rows: give one for each"),
         (np.zeros((300, 2)), r"groups has shape \(300, 2\), but X has 300 rows"),
     ],
 )
 def test_groups_that_name_no_parties_are_refused(groups: Any, sentence: str) -> None:
     with pytest.raises(DataError, match=f"^{sentence}"):
         model().fit(stacked()[0], groups=groups)
-
-
-def test_one_table_without_groups_says_what_there_is() -> None:
-    with pytest.raises(
-        DataError, match="name each row's party by groups, or use DPKMeans if"
-    ):
-        model().fit(stacked()[0])
 
 
 def test_what_follows_a_fit_has_the_form_of_the_tables() -> None:
@@ -253,9 +221,7 @@ def search(km: Any, grid: dict[str, Any], *given: Any, cv: Any, **named: Any) ->
 
 
 def test_a_search_splits_rows_or_parties() -> None:
-    """The better one of two settings is found, and each fold is fitted as it would be
-    by hand.
-    """
+    """Each fold is fitted as it would be by hand."""
     rows, groups = stacked()
     pipe = make_pipeline(MinMaxScaler(), model())
     grid = {
@@ -369,13 +335,6 @@ def test_weights_are_refused_with_the_reason() -> None:
         model().fit(rows, groups=groups, weights=1)
 
 
-def test_what_a_report_says_against_a_run_points_at_the_caller_of_fit() -> None:
-    warn_once.cache_clear()
-    with pytest.warns(PrivacyWarning) as caught:
-        model().fit(tables())
-    assert {one.filename for one in caught} == {__file__}
-
-
 @pytest.mark.parametrize(
     ("rule", "cells", "times"),
     [
@@ -388,10 +347,7 @@ def test_what_a_report_says_against_a_run_points_at_the_caller_of_fit() -> None:
 def test_a_sentence_is_said_once_for_each_line_with_a_fit_and_run_of_a_cell(
     monkeypatch: pytest.MonkeyPatch, rule: Any, cells: tuple[int, ...], times: int
 ) -> None:
-    """Two fits on one line and a third on another.
-
-    In a notebook each has its cell's number.
-    """
+    """Two fits on one line and a third on another."""
     warn_once.cache_clear()
     numbers = iter(cells)
     shell = SimpleNamespace(
@@ -446,9 +402,12 @@ STEP = Step(3, 10, 0, "sums", 2, 0.5, (("sums", 1.0),), None, None)
 def test_a_bar_is_shown_in_a_terminal_when_it_takes_long(
     monkeypatch: pytest.MonkeyPatch, stream: type[io.StringIO], slow: bool, shown: bool
 ) -> None:
-    monkeypatch.setattr(sys, "stderr", screen := stream())
     monkeypatch.setenv("TERM", "xterm")
-    with progress_bar(seconds_before=0.0 if slow else 60.0) as on_step:
+    wait = 0.0 if slow else 60.0
+    with (
+        contextlib.redirect_stderr(screen := stream()),
+        progress_bar(seconds_before=wait) as on_step,
+    ):
         on_step(STEP)
         time.sleep(0.3)
     assert "30%" in screen.getvalue() if shown else screen.getvalue() == ""

@@ -10,22 +10,19 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-import joblib
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone, is_classifier
-from sklearn.calibration import CalibratedClassifierCV
 from sklearn.model_selection import (
     GridSearchCV,
-    GroupKFold,
-    KFold,
     cross_val_predict,
     cross_val_score,
 )
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
+from support.stored import joblib_file
 
 from flwr_dpkmeans import DPNaiveBayes, FederatedNaiveBayes, Schema, federate
 from flwr_dpkmeans.errors import ConfigurationError, DataError
@@ -73,14 +70,6 @@ def test_classes_may_be_names_from_fit_to_score() -> None:
         )
         assert model.predict_proba(rows).shape == (900, 3)
         np.testing.assert_allclose(model.theta_, MEANS, rtol=0.03)
-
-
-def test_numbers_of_classes_may_be_any() -> None:
-    rows, species, _ = penguins()
-    years = np.where(species == "gentoo", 2009, 2007)
-    assert one_table().fit(rows, years).classes_.tolist() == [2007, 2009]
-    flags = one_table(classes=[False, True]).fit(rows, species == "gentoo")
-    assert flags.predict(rows).dtype == bool
 
 
 def test_parties_have_one_list_of_classes_even_where_one_has_none_of_them() -> None:
@@ -135,11 +124,7 @@ def test_a_stated_class_may_have_no_rows() -> None:
 @pytest.mark.parametrize(
     ("options", "labels", "sentence"),
     [
-        (
-            {"classes": ["a", "b"]},
-            ["a", "c"],
-            "labels have 'c', which is none of the classes",
-        ),
+        ({"classes": ["a", "b"]}, ["a", "c"], "labels have 'c', which is none of the"),
         ({"classes": ["a", "b"]}, ["a", None], "labels have"),
         (
             {"classes": ["a", "b"], "n_classes": 3},
@@ -198,35 +183,6 @@ def test_cross_validation_a_search_and_a_pipeline_take_it(make: Any) -> None:
     ).shape == (900, 3)
 
 
-@pytest.mark.parametrize("make", [one_table, of_parties])
-def test_its_chances_can_be_calibrated(make: Any) -> None:
-    rows, species, islands = penguins()
-    with_groups = {"groups": islands} if make is of_parties else {}
-    calibrated = CalibratedClassifierCV(make(), cv=3).fit(rows, species, **with_groups)
-    assert calibrated.score(rows, species) > 0.9
-    np.testing.assert_allclose(calibrated.predict_proba(rows).sum(axis=1), 1.0)
-
-
-def test_whole_parties_may_be_left_out() -> None:
-    rows, species, islands = penguins()
-    parts = [rows[islands == name] for name in np.unique(islands)]
-    labels = [species[islands == name] for name in np.unique(islands)]
-    listed = cross_val_score(
-        of_parties(), parts, labels, cv=KFold(3), error_score="raise"
-    )
-    assert listed.min() > 0.9
-    folds = GroupKFold(3)
-    scores = cross_val_score(
-        of_parties(),
-        rows,
-        species,
-        groups=islands,
-        cv=folds,
-        params={"groups": islands},
-    )
-    assert sorted(scores) == pytest.approx(sorted(listed), abs=0.02)
-
-
 def test_a_series_is_put_into_the_order_of_a_frames_rows() -> None:
     rows, species, islands = penguins()
     frame = pd.DataFrame(rows, columns=["bill", "mass"])
@@ -250,11 +206,6 @@ def skops_bytes(model: Any, folder: Path) -> Any:
     names = skops.get_untrusted_types(data=stored)
     assert [name for name in names if not name.startswith("flwr_dpkmeans.")] == []
     return skops.loads(stored, trusted=names)
-
-
-def joblib_file(model: Any, folder: Path) -> Any:
-    joblib.dump(model, folder / "model.joblib")
-    return joblib.load(folder / "model.joblib")
 
 
 WAYS = {

@@ -9,7 +9,6 @@ import json
 import math
 import re
 import tomllib
-import warnings
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -39,12 +38,8 @@ from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine
 from flwr_dpkmeans.results import page as page_module
 from flwr_dpkmeans.results import picture
 from flwr_dpkmeans.results.cautions.centre_noise import centre_noise
-from flwr_dpkmeans.results.cautions.close_clusters import closeness_cautions
-from flwr_dpkmeans.results.cautions.drowned_columns import drowned_cautions
-from flwr_dpkmeans.results.cautions.shades import column_shades
-from flwr_dpkmeans.results.cautions.sureness import column_cautions, unsure_columns
+from flwr_dpkmeans.results.cautions.sureness import column_cautions
 from flwr_dpkmeans.results.model import Model
-from flwr_dpkmeans.results.number_texts import number_text, number_texts
 from flwr_dpkmeans.results.page import page, registry_record, summary
 from flwr_dpkmeans.results.profile import profile
 from flwr_dpkmeans.results.rendering import CONSOLE, HTML, MARKDOWN
@@ -167,109 +162,16 @@ def test_the_table_by_hand() -> None:
     assert told.splitlines()[-3:] == [result_of().report.line, "", "WARNING: <b>W</b>"]
 
 
-def test_a_thousand_is_written_out() -> None:
-    assert [
-        number_text(sign * value)
-        for sign in (1.0, -1.0)
-        for value in (999.4, 999.5, 1000.2)
-    ] == [*("999", "1,000", "1,000", "-999", "-1,000", "-1,000")]
-
-
-@pytest.mark.parametrize(
-    ("values", "texts"),
-    [
-        ([1999.8, 2000.2], ["1,999.8", "2,000.2"]),
-        ([1990.0, 2000.2], ["1,990", "2,000"]),
-        ([0.12341, 0.12342, -5.0], ["0.12341", "0.12342", "-5"]),
-        ([0.1234561, 0.1234562, 0.1251], ["0.123", "0.123", "0.125"]),
-        ([123456.4, 123456.3], ["123,456", "123,456"]),
-        ([7.0, 7.0], ["7", "7"]),
-        ([], []),
-    ],
-)
-def test_different_centres_have_different_texts(
-    values: list[float], texts: list[str]
-) -> None:
-    """Years at 1999.8 and 2000.2 were both 2,000.
-
-    Six digits at most, and no more than tell something.
-    """
-    assert number_texts(values) == texts
-
-
-@pytest.mark.drawn
-def test_tables_and_picture_tell_close_centres_apart() -> None:
-    scaled, counts = np.array([[-0.02, 0.0, 0.5], [0.02, 0.0, -0.5]]), np.full(2, 1e4)
-    schema = Schema(
-        columns=[
-            {"name": name, "kind": "number", "bounds": [1990, 2010]} for name in "abc"
-        ]
-    )
-    for own in (None, schema):
-        model = Model(
-            scaled, counts, Bounds((1990.0,), (2010.0,)), report_of(2, 3), (), own
-        )
-        written = page(
-            MARKDOWN, model.privacy, RunResult(model, model.privacy)
-        ).decode()
-        for text in (str(model), written):
-            assert re.search(r"\| +1,999\.8 \| +2,000\.2 \|", text)
-        figure = picture.summary_figure(RunResult(model, model.privacy))
-        assert {"1,999.8", "2,000.2"} <= {
-            text.get_text() for text in figure.findobj(Text)
-        }
-
-
 def test_a_console_shows_what_differs_most_and_says_what_it_leaves_out() -> None:
     scaled = np.zeros((12, 30))
     scaled[0, 5:20] = np.linspace(0.5, 1.0, 15)
     model = Model(scaled, np.full(12, 1e4), Bounds((-1.0,), (1.0,)), report_of(12, 30))
-    told = str(model)
-    assert "10 of 30 columns, which differ most; 10 of 12 clusters" in told
-    assert re.findall(r"feature \d+", told) == [f"feature {i}" for i in range(10, 20)]
-    assert "cluster 9" in told
-    assert "cluster 10" not in told
-    assert model._repr_html_().count("<tr>") == 13
-    assert "\n" not in repr(model)
-
-
-def test_shades_compare_a_columns_centres_with_each_other() -> None:
-    """The means are (1/6, -1/6, 1/12), the largest clear differences 2/3 and 1/6; the
-    clear clusters do not differ in the second column.
-    """
-    (table,) = page_module._centres(result_of().model, 10)
-    assert table[3] == [[0, 0, 0], [0, 0, 0], [2, 1, -3], [4, 4, 4], [-1, 0, 3]]
-
-
-def test_the_pages_shades_are_those_of_the_picture() -> None:
-    """Also where bounds are a hundred times too wide for a column."""
-    result = result_of(feature_names=("a", "b", "c"))
-    scaled = result.model.scaled * [1.0, 1.0, 0.01]
-    model = replace(result.model, scaled=scaled, counts=np.full(3, 1e6))
-    (table,) = page_module._centres(model, 10)
-    drawn = np.rint(3.0 * column_shades(model)).astype(int)
-    assert table[3][2:] == drawn.tolist()
-    assert max(table[3][4]) == 3
-    content = page(HTML, result.report, replace(result, model=model)).decode()
-    assert "orange is above the mean of a column&#39;s centres" in content
-
-
-def test_one_unknown_mean_hides_no_column_that_tells_nothing_apart() -> None:
-    """The first cluster has no cell of the first column."""
-    number = {"kind": "number", "bounds": (0, 1)}
-    schema = Schema(columns={"a": number | {"missing": "centre"}, "b": number})
-    shares = (("all", 0.4), ("0", 1.0), ("1", 0.1), ("2", 0.1))
-    figures = tuple(
-        Figure(cluster, "a", "missing", "", share, 0.01, noise=False)
-        for cluster, share in shares
-    )
-    told = report_with(line_of("relative_sums", 5.0), line_of("counts", 10.0))
-    scaled = np.array([[0.0, 0.1], [-0.5, 0.11], [0.5, 0.12]])
-    counts, deviations = np.full(3, 1e4), np.full((3, 2), 0.05)
-    model = Model(scaled, counts, schema.bounds, told, (), schema, figures, deviations)
-    assert unsure_columns(model) == [1]
-    (caution,) = column_cautions(model)
-    assert caution.startswith("In column 'b' the centres differ by no more")
+    text = str(model)
+    assert "10 of 30 columns, which differ most; 10 of 12 clusters" in text
+    shown = re.findall(r"feature \d+", text)
+    assert shown == [f"feature {column}" for column in range(10, 20)]
+    assert "cluster 9" in text
+    assert "cluster 10" not in text
 
 
 def test_columns_that_noise_drowns_and_others_that_it_blurs_are_both_named() -> None:
@@ -285,66 +187,6 @@ def test_columns_that_noise_drowns_and_others_that_it_blurs_are_both_named() -> 
     first, second = column_cautions(replace(model, deviations=deviations))
     assert first == drowned
     assert second.startswith("In column 'b' the centres differ by no more")
-
-
-def test_more_clusters_than_noise_tells_apart_are_named() -> None:
-    result = result_of(feature_names=("a", "b", "c"))
-    scaled = np.array([[0.5, 0.5, 0.0], [0.5, 0.505, 0.0], [-0.5, -0.5, 0.0]])
-    model = replace(result.model, scaled=scaled, counts=np.full(3, 1e3))
-    (caution,) = closeness_cautions(model)
-    assert caution.startswith("2 of 3 clusters are too close to another one")
-    assert "(number 0, 1)" in caution
-    assert "choose fewer clusters" in caution
-    assert closeness_cautions(replace(model, counts=np.full(3, 1e7))) == ()
-
-
-def test_what_is_not_known_of_errors_is_said() -> None:
-    model = result_of().model
-    (table,) = page_module._centres(model, 10)
-    assert "how far a centre may be off is not known" in table[0]
-    deviations = np.full((3, 3), 0.01)
-    (table,) = page_module._centres(replace(model, deviations=deviations), 10)
-    assert "not known" not in table[0]
-    assert table[1][2][2] == "15,000 ± 196"
-
-
-def test_a_printed_page_has_room_for_ten_clusters_beside_each_other() -> None:
-    """Twelve from -1 to 1, whose mean is 0."""
-    model = Model(
-        np.linspace([-1.0], [1.0], 12),
-        np.full(12, 1e4),
-        Bounds((-1.0,), (1.0,)),
-        report_of(12, 1),
-    )
-    first, second = page_module._centres(model, 200)
-    steps = [-3, -2, -2, -1, -1, 0, 0, 1, 1, 2, 2, 3]
-    assert (first[2], second[2]) == (
-        ("column", *(f"cluster {j}" for j in range(10))),
-        ("column", "cluster 10", "cluster 11"),
-    )
-    assert (first[3], second[3]) == (
-        [[0] * 10, [0] * 10, steps[:10]],
-        [[0, 0], [0, 0], steps[10:]],
-    )
-    assert second[1][2] == ("feature 0", "0.818", "1")
-    (cut,) = page_module._centres(model, 10)
-    assert "with noise; 10 of 12 clusters" in cut[0]
-    square = Model(
-        np.eye(10),
-        np.full(10, 1e4),
-        Bounds((-1.0,), (1.0,)),
-        report_of(10, 10, algorithm="lloyd"),
-    )
-    (whole,) = page_module._centres(square, 10)
-    # Without noise there is no deviation to tell.
-    assert whole[0].endswith("units of the data")
-    assert [row[0] for row in whole[1][:2]] == ["size in records", "feature 0"]
-    assert whole[1][0] == ("size in records", *["10,000"] * 10)
-    assert cut[3] == first[3]
-    (alike,) = page_module._centres(
-        replace(model, scaled=np.zeros((2, 1)), counts=np.full(2, 1e4)), 10
-    )
-    assert alike[3] == [[0, 0]] * 3
 
 
 def test_released_figures_by_hand() -> None:
@@ -407,22 +249,20 @@ def test_one_cluster_is_at_no_distance_from_another(form: str) -> None:
     assert not re.search(r"\b(inf|nan)\b", content.partition("<body>")[2] or content)
 
 
-@pytest.mark.parametrize("form", [HTML, MARKDOWN])
-def test_a_page_says_which_columns_of_a_partys_own_are_described(form: str) -> None:
+def test_a_page_says_whether_only_clustered_columns_are_described() -> None:
+    """A node reads others only where its own profile-columns names them."""
     result = result_of(feature_names=("a", "b", "c"))
     frame = pd.DataFrame(np.ones((3, 4)), columns=["a", "b", "c", "ward"])
+    labels = np.array([0, 1, 2])
     sentence = "Only columns that were clustered are described"
     for columns, is_told in ((["a", "b", "c"], True), ([*frame], False)):
-        own = profile(frame[columns], np.array([0, 1, 2]), 3)
-        content = page(form, result.report, replace(result, profile=own)).decode()
-        assert (sentence in content) == is_told
+        own = profile(frame[columns], labels, 3)
+        text = page(MARKDOWN, result.report, replace(result, profile=own)).decode()
+        assert (sentence in text) is is_told
 
 
 def test_noise_of_a_centre_by_hand() -> None:
-    """Of 3 columns: 5 sqrt(3) over the count.
-
-    Residuals are in radii; a plain sum moves with its count, too.
-    """
+    """Of 3 columns: 5 sqrt(3) over the count."""
     model = result_of().model
     expected = 5.0 * math.sqrt(3.0) / np.array([500.0, 29.0, 1200.0])
     assert centre_noise(model) == pytest.approx(expected)
@@ -462,149 +302,8 @@ def test_noise_of_a_centre_by_hand() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("steps", "warns"), [(1, True), (63, True), (64, False), (0, False)]
-)
-def test_centroids_within_64_steps_of_the_grid_are_told_coarsely(
-    steps: int, warns: bool
-) -> None:
-    model = result_of().model
-    scaled = np.full(model.scaled.shape, 0.25)
-    scaled[1, 2] += steps / 65536.0
-    found = drowned_cautions(replace(model, scaled=scaled))
-    assert [
-        f"lie within {steps} of the 131,072 steps" in sentence for sentence in found
-    ] == [True] * warns
-    assert (
-        drowned_cautions(replace(model, scaled=scaled[:1], counts=model.counts[:1]))
-        == ()
-    )
-
-
-def test_bounds_ten_thousand_times_too_wide_are_warned_of() -> None:
-    generator = np.random.default_rng(0)
-    rows = np.concatenate(
-        [generator.normal(m, 0.5, (500, 2)) for m in ((0, 0), (5, 5), (-5, 5))]
-    )
-    for width, expected in ((1e3, 0), (1e5, 1)):
-        seeded: dict[str, Any] = {
-            "engine": "direct",
-            "random_state": 0,
-            "noise": "seeded",
-        }
-        km = FederatedKMeans(3, epsilon=2.0, bounds=(-width, width), **seeded)
-        with catch_warnings(record=True) as seen:
-            simplefilter("always")
-            km.fit([rows[::2], rows[1::2]])
-        assert (
-            sum("of the 131,072 steps" in str(one.message) for one in seen) == expected
-        )
-
-
-@pytest.mark.sample(1)
-@pytest.mark.parametrize(
-    ("places", "n_found", "warns"),
-    [([(0, 0)], 1, True), ([(-3, -3), (3, 3)], 2, False)],
-)
-def test_a_choice_of_one_cluster_says_what_it_means(
-    places: list[tuple[int, int]], n_found: int, warns: bool
-) -> None:
-    generator = np.random.default_rng(1)
-    rows = np.concatenate([generator.normal(place, 0.8, (1500, 2)) for place in places])
-    options: dict[str, Any] = {
-        "engine": "direct",
-        "bounds": (-8, 8),
-        "random_state": 0,
-        "noise": "seeded",
-    }
-    km = FederatedKMeans("auto", epsilon=2.0, trust="distributed", **options)
-    with catch_warnings():
-        simplefilter("ignore")
-        km.fit([rows[::2], rows[1::2]])
-        given = FederatedKMeans(1, epsilon=2.0, **options).fit([rows[::2], rows[1::2]])
-    assert len(km.cluster_centers_) == n_found
-    assert (
-        any(one.startswith("One cluster was chosen") for one in km.privacy_.warnings)
-        == warns
-    )
-    assert not any(
-        one.startswith("One cluster was chosen") for one in given.privacy_.warnings
-    )
-
-
-def test_columns_in_which_noise_is_a_quarter_of_what_they_hold_are_named_once_everywhere(
-    tmp_path: Path,
-) -> None:
-    """In units of their own, a flag beside thousands of euro is noise.
-
-    a share of 5000% was shown as 100%.
-    """
-    told = report_with(line_of("relative_sums", 50.0), line_of("counts", 10.0))
-    model = replace(result_of(feature_names=("a", "b", "c")).model, privacy=told)
-    for least, expected in (
-        (101.0, 0),
-        (99.0, 1),
-        (29.0, 0),
-    ):  # 50 over the count is above 0.5; the last is faint
-        found = drowned_cautions(
-            replace(model, counts=np.array([500.0, least, 1200.0]))
-        )
-        assert [sentence[:45] for sentence in found] == [
-            "Noise moves a centre in columns 'a', 'b', 'c'"
-        ] * expected
-    assert (
-        drowned_cautions(
-            replace(model, privacy=report_with(line_of("residual_sums", 50.0)))
-        )
-        == ()
-    )
-    generator = np.random.default_rng(0)
-    parts = [
-        {
-            "euro": generator.uniform(0, 20000, 500),
-            "flag": generator.integers(0, 2, 500),
-        }
-        for _ in range(2)
-    ]
-    columns = {
-        "euro": {"kind": "number", "bounds": (0, 20000)},
-        "flag": {"kind": "flag"},
-    }
-    km = FederatedKMeans(
-        2, epsilon=2.0, bounds=Schema(columns=columns, scale="none"), engine="direct"
-    )
-    with pytest.warns(
-        PrivacyWarning, match="Noise moves a centre in column 'flag' by"
-    ) as seen:
-        km.fit([pd.DataFrame(part) for part in parts])
-    (sentence,) = (str(one.message) for one in seen)
-    km.write(tmp_path / "run")
-    for name in ("model.json", "privacy_report.json", "report.html", "report.md"):
-        assert (
-            "Noise moves a centre in column" in (tmp_path / "run" / name).read_text()
-        ), name
-    assert sentence in str(km.model_)
-    assert (
-        sentence
-        in km.privacy_.warnings
-        == FederatedKMeans.load(tmp_path / "run" / "model.json").privacy_.warnings
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        # Euros are the same in both clusters, whatever the noise is.
-        warnings.filterwarnings(
-            "ignore", "In column 'euro' the centres differ by no more than their errors"
-        )
-        km.set_params(bounds=Schema(columns=columns)).fit(
-            [pd.DataFrame(part) for part in parts]
-        )
-
-
 def test_centres_are_told_apart_three_times_their_noise_from_each_other() -> None:
-    """Noise is 8.66/500, 8.66/29 and 8.66/1200.
-
-    The first two are 1 apart, the first and third 1.031.
-    """
+    """Noise is 8.66/500, 8.66/29 and 8.66/1200."""
     (_, rows, _, _), (_, by_column, head, _) = page_module._sureness(result_of())
     assert head == ("column", "cluster 0", "cluster 1", "cluster 2")
     # 5 over the count, of half of 20,000.
@@ -630,9 +329,7 @@ def test_centres_are_told_apart_three_times_their_noise_from_each_other() -> Non
 
 @pytest.mark.nightly
 def test_noise_of_centres_is_what_repeated_runs_show() -> None:
-    """With one start: 24 runs of two centres in two columns tell it to 7% (one standard
-    deviation).
-    """
+    """24 runs of two centres tell it to 7% (one standard deviation)."""
     generator = np.random.default_rng(0)
     rows = np.array([[-0.5, -0.5], [0.5, 0.5]])[
         generator.integers(0, 2, 1000)
@@ -1107,9 +804,7 @@ def test_a_notebook_writes_what_a_run_writes(tmp_path: Path) -> None:
 @pytest.mark.drawn
 @pytest.mark.parametrize("algorithm", ["lloyd", "optimal", "k_fed", "fastlloyd"])
 def test_a_page_speaks_of_noise_where_there_is_some(algorithm: str) -> None:
-    """Exact sums came with how far noise moves a centre, and with a server that adds
-    some.
-    """
+    """Exact sums came with an error by noise."""
     rows = np.linspace(-1.0, 1.0, 200).reshape(100, 2)
     with catch_warnings():
         simplefilter("ignore", PrivacyWarning)

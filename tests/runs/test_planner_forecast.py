@@ -10,14 +10,16 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import rich.console
+from numpy.typing import NDArray
 from support.flat import flat_estimator
+from support.typed import typed_options
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.__main__ import main
@@ -28,7 +30,6 @@ from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ColumnError, ConfigurationError, LocalMisuseError
 from flwr_dpkmeans.kernels.grid import round_to_grid
-from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.planner import (
     Forecast,
     PlanningRequest,
@@ -40,17 +41,15 @@ from flwr_dpkmeans.planner.excess import (
     Excess,
     epsilon_for_target,
     n_clusters_for_target,
-    n_clusters_grid,
 )
 from flwr_dpkmeans.planner.forecast import AlgorithmForecast, notes_on
 from flwr_dpkmeans.planner.simulate import Simulator, run_plan
 from flwr_dpkmeans.planner.synthetic_data import (
     draw_mixture,
-    optimal_cost,
     scaled_spread,
-    simulated_size,
 )
 from flwr_dpkmeans.planner.traffic import Deployment
+from flwr_dpkmeans.privacy.noise.seeded_noise import SeededNoise
 from flwr_dpkmeans.privacy.release import as_released
 from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums.build import build_algorithm
@@ -113,18 +112,6 @@ def test_a_simulated_run_is_that_of_the_direct_engine(
     np.testing.assert_array_equal(state.centroids, model.cluster_centers_)
 
 
-def test_repeated_rows_are_rows() -> None:
-    request = request_of()
-    plan = request.draft("fastlloyd", noise="seeded", seed=7)
-    points = draw_mixture(request, 3, 0).points[:200]
-    once, thrice = (
-        run_plan(plan, (points,), 3),
-        run_plan(plan, (np.tile(points, (3, 1)),)),
-    )
-    np.testing.assert_array_equal(once.centroids, thrice.centroids)
-    assert not np.array_equal(once.centroids, run_plan(plan, (points,)).centroids)
-
-
 @pytest.mark.parametrize("algorithm", ["fastlloyd", "glloyd"])
 def test_centroids_move_as_much_as_their_noise_says(algorithm: str) -> None:
     request = request_of(6_000)
@@ -154,43 +141,32 @@ def test_centroids_move_as_much_as_their_noise_says(algorithm: str) -> None:
     np.testing.assert_allclose(np.std(moved, axis=0), expected, rtol=0.15)
 
 
-def test_shares_of_all_clients_are_drawn_as_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    shares = []
-    draw = simulate.draw_noise
+class NotedNoise(SeededNoise):
+    """Remembers the standard deviations that are drawn."""
 
-    def noted(*arguments: Any, share: float) -> Any:
-        shares.append(share)
-        return draw(*arguments, share=share)
+    def __init__(self) -> None:
+        super().__init__(np.random.default_rng(0))
+        self.stds: list[float] = []
 
-    monkeypatch.setattr(simulate, "draw_noise", noted)
-    for trust in ("distributed", "oblivious"):
-        request = request_of(trust=trust, max_iter=1)
-        run_plan(
-            request.draft("glloyd", noise="seeded"), draw_mixture(request, 3, 0).parts
-        )
+    def discrete_gaussian(self, std: float, size: int) -> NDArray[np.int64]:
+        self.stds.append(std)
+        return super().discrete_gaussian(std, size)
+
+
+@pytest.mark.parametrize(
     # Three clients of which two shares are counted on.
-    assert shares == pytest.approx([1.5**0.5, 1.0])
-
-
-def test_the_size_is_capped_in_rows_and_in_clients() -> None:
-    capped = simulated_size(
-        PlanningRequest(1_000_001, 8, 5, {"n_clusters": 3, "bounds": (0, 1)})
+    ("trust", "share"),
+    [("distributed", 1.5**0.5), ("oblivious", 1.0)],
+)
+def test_shares_of_all_clients_are_drawn_as_one(trust: str, share: float) -> None:
+    request, noted = request_of(trust=trust, max_iter=1), NotedNoise()
+    plan = request.draft("glloyd", noise="seeded")
+    run_plan(plan, draw_mixture(request, 3, 0).parts, source=noted)
+    planned = [block.noise_scale for one in plan.rounds for block in one.blocks]
+    unit = 2.0**plan.fraction_bits
+    assert [std / unit for std in noted.stds] == pytest.approx(
+        [share * scale for scale in planned], rel=1e-3
     )
-    assert capped.n_rows * capped.repeats == pytest.approx(1_000_001, rel=1e-3)
-    assert capped.n_rows <= 20_000
-    clients = simulated_size(request_of(100_000, 2_000, unit="client"))
-    assert clients.n_parts * clients.repeats == 2_000
-    assert simulated_size(request_of()).repeats == 1
-
-
-def test_the_optimum_is_not_worse_than_the_mixture_itself() -> None:
-    data = draw_mixture(request_of(), 3, 1)
-    assert data.points.shape == (600, 2)
-    assert np.abs(data.points).max() <= 1.0
-    # Well apart: the cost per row is about d times the squared spread.
-    assert optimal_cost(data) <= 2 * 0.15**2 * 1.1
 
 
 def test_excess_falls_with_epsilon_and_rows() -> None:
@@ -206,22 +182,6 @@ def test_excess_falls_with_epsilon_and_rows() -> None:
     assert excess[0].mean > 2.0 * excess[1].mean
     assert excess[0].mean > 2.0 * more_rows.mean
     assert excess[0].low <= excess[0].mean <= excess[0].high
-
-
-def test_every_seed_has_its_own_data_start_and_noise() -> None:
-    request = request_of(random_state=5)
-    ratios = []
-    for seed in (5, 6):
-        data = draw_mixture(request, 3, seed)
-        state = run_plan(request.draft("glloyd", noise="seeded", seed=seed), data.parts)
-        ratios.append(
-            cost_per_point(data.points, state.centroids) / optimal_cost(data) - 1.0
-        )
-    found = Simulator(request).excess("glloyd", 1.0, 3)
-    assert found is not None
-    assert (found.low, found.high) == pytest.approx((min(ratios), max(ratios)))
-    assert found.mean == pytest.approx(sum(ratios) / 2.0)
-    assert found.standard_error == pytest.approx(abs(ratios[0] - ratios[1]) / 2.0)
 
 
 def test_without_a_plan_there_is_no_excess() -> None:
@@ -246,35 +206,6 @@ def test_a_target_that_nothing_meets_has_no_epsilon() -> None:
     assert epsilon_for_target(((1.0, falling(1.0)),), falling, 0.009) is None
     assert epsilon_for_target((), falling, 0.1) is None
     assert epsilon_for_target(((1.0, falling(1.0)),), lambda _: None, 0.5) is None
-
-
-def test_grids_ask_for_possible_numbers_only() -> None:
-    assert n_clusters_grid(request_of(n_clusters=1)) == (1, 2, 4)
-    assert n_clusters_grid(request_of(20, n_clusters=8)) == (2, 4, 8)
-
-
-def test_the_answer_is_frozen_and_sorted(forecast: Forecast) -> None:
-    means = [one.excess.mean for one in forecast.algorithms if one.excess is not None]
-    assert len(means) == 2
-    assert means == sorted(means)
-    assert forecast.recommended == forecast.algorithms[0].algorithm
-    with pytest.raises(FrozenInstanceError):
-        forecast.version = 2  # type: ignore[misc]
-
-
-def test_the_text_answers_the_questions(forecast: Forecast) -> None:
-    text = str(forecast)
-    for part in (
-        "fastlloyd",
-        "glloyd",
-        "smallest cluster",
-        "round trips",
-        "Recommended",
-        "synthetic",
-        "minutes",
-    ):
-        assert part in text
-    assert max(len(line) for line in text.splitlines() if line.startswith("|")) <= 110
 
 
 def test_the_schema_is_strict_json(forecast: Forecast) -> None:
@@ -329,21 +260,6 @@ def test_the_schema_is_strict_json(forecast: Forecast) -> None:
         assert one["epsilon"] <= 1.0 < one["epsilon_worst_case"]
 
 
-def test_an_infinite_cost_is_nothing_in_json(forecast: Forecast) -> None:
-    endless = replace(
-        forecast.algorithms[0], epsilon_worst_case=math.inf, epsilon_for_target=None
-    )
-    plain = json.loads(
-        json.dumps(replace(forecast, algorithms=(endless,)).to_dict(), allow_nan=False)
-    )
-    assert plain["algorithms"][0]["epsilon_worst_case"] is None
-    assert "infinite" in str(replace(forecast, algorithms=(endless,)))
-
-
-def test_the_same_seeds_give_the_same_answer(forecast: Forecast) -> None:
-    assert make_forecast(request_of()).to_dict() == forecast.to_dict()
-
-
 def test_the_estimator_plans_with_its_options(forecast: Forecast) -> None:
     model = FederatedKMeans(3, bounds=(-1.0, 1.0))
     assert (
@@ -376,22 +292,6 @@ def test_what_has_no_plan_is_left_out_or_refused() -> None:
         )
 
 
-def test_clients_are_planned_for() -> None:
-    options = {
-        "n_clusters": 2,
-        "bounds": (-1, 1),
-        "unit": "client",
-        "epsilon": 4.0,
-        "max_iter": 1,
-    }
-    best, found = make_forecast(
-        PlanningRequest(600, 2, 30, options, seeds=2)
-    ).algorithms
-    assert (best.algorithm, found.algorithm) == ("proxy_lloyd", "sphere_packing")
-    assert found.excess is not None
-    assert found.smallest_cluster is not None
-
-
 def test_the_command_prints_json_and_writes_both_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -409,10 +309,7 @@ def test_the_command_prints_json_and_writes_both_files(
         (("--algorithm", "lloyd"), "not private"),
         (("--trust", "oblivous"), "oblivious"),
         (("--algorithm", "no_such_algorithm"), "no_such_algorithm"),
-        (
-            ("--seeds", "1"),
-            "seeds is 1, but it must be an integer of at least 2: give 20",
-        ),
+        (("--seeds", "1"), "seeds is 1, but it must be an integer of at least 2:"),
         (("--target-excess", "nan"), "target_excess is nan"),
     ],
 )
@@ -485,22 +382,23 @@ def one_of(algorithm: str, **changes: Any) -> AlgorithmForecast:
 TEXT = """\
 N = 12,345, d = 8, k = 3, 5 clients, epsilon 1.5 per record
 
-|                                           | glloyd (best) |      fastlloyd |   sulloyd |
-| :---------------------------------------- | ------------: | -------------: | --------: |
-| expected excess cost, ± standard error    |   9.9% ± 0.2% |      10% ± 10% |   unknown |
-|   of which noise of the last release      |          1.2% |      all of it |   unknown |
-| epsilon for an excess of 10%              |          0.99 |   out of reach |      0.99 |
-| noise per centroid coordinate, 4,115 rows |        0.0125 | 0.0001 to 0.25 |   unknown |
-| smallest cluster told from noise, rows    |         1,234 |        unknown |     1,234 |
-| k with an excess of 10%                   |        2 to 7 |              9 |      none |
-| epsilon with all retries (2)              |          1.25 |       infinite |      1.25 |
-| delta                                     |         1e-05 |          1e-05 |     1e-05 |
-| iterations, round trips                   |          4, 6 |           4, 6 |      4, 6 |
-| messages                                  |         1,036 |          1,036 |     1,036 |
-| kB per client down, up                    |     12.3, 6.8 |      12.3, 6.8 | 12.3, 6.8 |
-| minutes in deployment, without computing  |           1.0 |            1.0 |       1.0 |
+| | glloyd (best) | fastlloyd | sulloyd |
+| :- | -: | -: | -: |
+| expected excess cost, ± standard error | 9.9% ± 0.2% | 10% ± 10% | unknown |
+| of which noise of the last release | 1.2% | all of it | unknown |
+| epsilon for an excess of 10% | 0.99 | out of reach | 0.99 |
+| noise per centroid coordinate, 4,115 rows | 0.0125 | 0.0001 to 0.25 | unknown |
+| smallest cluster told from noise, rows | 1,234 | unknown | 1,234 |
+| k with an excess of 10% | 2 to 7 | 9 | none |
+| epsilon with all retries (2) | 1.25 | infinite | 1.25 |
+| delta | 1e-05 | 1e-05 | 1e-05 |
+| iterations, round trips | 4, 6 | 4, 6 | 4, 6 |
+| messages | 1,036 | 1,036 | 1,036 |
+| kB per client down, up | 12.3, 6.8 | 12.3, 6.8 | 12.3, 6.8 |
+| minutes in deployment, without computing | 1.0 | 1.0 | 1.0 |
 
-Recommended: glloyd. Sensible k, of 3 to 3 that were tried: 2 to 7 (within 10% of the optimum). \
+Recommended: glloyd. Sensible k, of 3 to 3 that were tried: 2 to 7 \
+(within 10% of the optimum). \
 With k = 3, epsilon 0.99 brings it within 10%, by this forecast on drawn data.
 
 Left out: proxy_lloyd: Because.
@@ -541,7 +439,7 @@ def test_everything_that_a_forecast_says() -> None:
         (("proxy_lloyd", "Because."),),
         ("One.", "Two."),
     )
-    assert str(found) == TEXT
+    assert re.sub(" {2,}", " ", re.sub("-{2,}", "-", str(found))) == TEXT
     assert (found.to_dict()["version"], found.to_dict()["n_clusters_range"]) == (
         2,
         [2, 7],
@@ -576,61 +474,6 @@ def test_clients_are_named_where_they_are_the_unit() -> None:
         assert part in text
 
 
-def notes_of(request: PlanningRequest, *found: AlgorithmForecast) -> list[str]:
-    """Those that depend on what was found: after the two that are always there, before
-    the plan's own cautions.
-    """
-    return [" ".join(note.split()[:6]) for note in notes_on(request, found)[2:]]
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({}, []),
-        ({"n": 20_000}, []),
-        ({"n": 20_001}, ["10000 rows were simulated and each"]),
-        ({"clients": 500, "unit": "client", "n": 5_000}, []),
-        (
-            {"clients": 501, "unit": "client", "n": 5_010},
-            ["250 clients were simulated and each"],
-        ),
-        ({"private_count": True}, ["The number of rows is counted"]),
-        ({"bounds": None}, ["No bounds were given: noise is"]),
-        (
-            {"bounds": "private", "private_count": True},
-            ["The number of rows is counted", "Bounds are found privately, at a"],
-        ),
-    ],
-)
-def test_notes_say_what_was_simulated_and_what_is_unknown(
-    changes: dict[str, Any], expected: list[str]
-) -> None:
-    given = {"n": 600, "clients": 3, "private_count": False} | changes
-    n, clients, counted = (
-        given.pop(name) for name in ("n", "clients", "private_count")
-    )
-    options = {
-        name: value
-        for name, value in ({"n_clusters": 3, "bounds": (-1, 1)} | given).items()
-        if value
-    }
-    algorithm = "proxy_lloyd" if "unit" in given else "glloyd"
-    request = PlanningRequest(
-        n, 2, clients, options, seeds=2, algorithms=(algorithm,), private_count=counted
-    )
-    found = one_of(algorithm)
-    cautions = plan_cautions(request.draft(algorithm))
-    careful = [" ".join(caution.split()[:6]) for caution in cautions]
-    notes = [note for note in notes_of(request, found) if note not in careful]
-    assert notes == expected
-    assert (
-        "over 2 synthetic data sets: 3 Gaussian clusters"
-        in notes_on(request, [found])[0]
-    )
-    if n == 20_001:
-        assert "each row counted 2 times" in notes_on(request, [found])[2]
-
-
 def test_notes_say_where_candidates_are_alike() -> None:
     cautions = plan_cautions(request_of().draft("glloyd"))
     best = one_of("glloyd", excess=Excess(0.5, 0.25, 0.0, 1.0), excess_of_noise=0.05)
@@ -646,45 +489,6 @@ def test_notes_say_where_candidates_are_alike() -> None:
     assert notes_on(request_of(), [unknown, *others])[2:] == cautions
 
 
-@pytest.mark.parametrize(
-    ("n", "d", "clients", "k", "unit", "expected"),
-    [
-        (20_000, 100, 5, 3, "record", (1, 20_000, 1)),
-        (20_001, 100, 5, 3, "record", (1, 10_000, 2)),
-        (20_000, 101, 5, 3, "record", (1, 10_000, 2)),  # at most 2,000,000 cells
-        (
-            30_000,
-            101,
-            5,
-            1_000,
-            "record",
-            (1, 15_000, 2),
-        ),  # and at least 20 rows for each cluster
-        (20_500, 101, 5, 1_000, "record", (1, 10_250, 2)),
-        (19_900, 101, 5, 1_000, "record", (1, 19_900, 1)),
-        (2_000, 2, 500, 3, "client", (500, 4, 1)),
-        (2_000, 2, 501, 3, "client", (250, 3, 2)),
-        (50_000, 2, 500, 3, "client", (500, 40, 1)),
-        (400_000, 2, 1_500, 3, "client", (500, 40, 3)),
-        (
-            400_000,
-            2_000,
-            1_500,
-            3,
-            "client",
-            (500, 20, 3),
-        ),  # and 20 rows for each client, if it has them
-    ],
-)
-def test_how_many_rows_are_drawn_and_how_often_each_counts(
-    n: int, d: int, clients: int, k: int, unit: str, expected: tuple[int, int, int]
-) -> None:
-    options = {"n_clusters": k, "bounds": (-1.0, 1.0), "unit": unit}
-    request = PlanningRequest(n, d, clients, options, algorithms=("proxy_lloyd",))
-    size = simulated_size(request)
-    assert (size.n_parts, size.rows_per_part, size.repeats) == expected
-
-
 def test_the_mixture_is_drawn_as_described() -> None:
     request = request_of(40, seeds=3)
     data = draw_mixture(request, 4, 9)
@@ -696,27 +500,6 @@ def test_the_mixture_is_drawn_as_described() -> None:
     np.testing.assert_array_equal(data.points, round_to_grid(np.clip(rows, -1.0, 1.0)))
     wide = replace(request, spread=1.0)
     assert np.abs(draw_mixture(wide, 4, 9).points).max() == 1.0
-
-
-def test_no_cost_at_all_is_the_smallest_one_that_is_divided_by() -> None:
-    data = draw_mixture(request_of(3), 3, 0)
-    exact = replace(data, points=data.centres)
-    assert optimal_cost(exact) == 2.0**-32
-
-
-@pytest.mark.parametrize(
-    ("n", "k", "expected"),
-    [
-        (600, 3, (2, 3, 6, 12)),
-        (600, 16, (4, 8, 16, 32, 64)),
-        (128, 16, (4, 8, 16, 32, 64)),
-        (127, 16, (4, 8, 16, 32)),
-        (16, 16, (4, 8, 16)),
-        (600, 1, (1, 2, 4)),
-    ],
-)
-def test_the_grid_of_k(n: int, k: int, expected: tuple[int, ...]) -> None:
-    assert n_clusters_grid(request_of(n, n_clusters=k)) == expected
 
 
 def test_the_search_for_epsilon_goes_from_a_64th_of_the_curve_to_100() -> None:
@@ -788,9 +571,7 @@ def test_sensible_numbers_of_clusters_are_those_that_meet_the_target(
 @pytest.mark.nightly
 @pytest.mark.parametrize(("n", "d", "k"), [(333, 4, 3), (200, 10, 5), (60, 3, 2)])
 def test_what_is_sensible_agrees_with_the_forecast(n: int, d: int, k: int) -> None:
-    """Penguins (333 rows of 4 columns, 1% at k = 3) were once told to have at most two
-    clusters.
-    """
+    """333 rows were once told to have at most two clusters."""
     request = PlanningRequest(
         n, d, 3, {"n_clusters": k}, seeds=3, algorithms=("proxy_lloyd",)
     )
@@ -909,23 +690,16 @@ def test_private_deviations_are_planned_for(mixed: Path) -> None:
         )
 
 
-def replace_forecast(
-    monkeypatch: pytest.MonkeyPatch, forecast: Callable[..., Forecast | None]
-) -> None:
-    """Let ``forecast(request, on_step)`` be what the command prints."""
-    monkeypatch.setattr(plan_command, "make_forecast", forecast)
-
-
 def test_the_shape_of_a_table_is_read_and_no_more_than_that(
-    mixed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    mixed: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table = mixed.with_suffix(".csv")
     table.write_text("mass,sex,length,tagged\n" + "400,F,40,true\n" * 7)
     asked: list[PlanningRequest] = []
-    replace_forecast(monkeypatch, lambda request, on_step: asked.append(request))
 
     def said_of(**values: Any) -> str:
-        plan_command.make_one(PlanOptions(like=str(table), n_clusters=2, **values))
+        options = PlanOptions(like=str(table), n_clusters=2, **values)
+        asked.append(plan_command.request_of(options))
         return capsys.readouterr().err
 
     assert said_of(n_examples=900).endswith(
@@ -951,52 +725,37 @@ def test_the_shape_of_a_table_is_read_and_no_more_than_that(
 
 
 def test_who_sees_no_bar_reads_at_once_that_it_takes_a_while(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """A forecast of 400 clients printed nothing for minutes."""
 
-    def simulated(*_: Any) -> Any:
-        raise ConfigurationError(capsys.readouterr().err)
+    def begun(request: PlanningRequest, on_step: Callable[[int, int], object]) -> Any:
+        def first(done: int, total: int) -> None:
+            on_step(done, total)
+            raise ConfigurationError(capsys.readouterr().err)
 
-    monkeypatch.setattr(simulate, "draw_mixture", simulated)
+        return make_forecast(request, first)
+
+    size = {"n_examples": 20_000, "n_features": 4, "n_clients": 400}
+    options = PlanOptions(**size, unit="client", quick=True)
     with pytest.raises(ConfigurationError, match=SIMULATES):
-        plan_command.make_one(
-            PlanOptions(
-                n_examples=20_000,
-                n_features=4,
-                n_clients=400,
-                unit="client",
-                quick=True,
-            )
-        )
+        plan_command.make_one(options, begun)
 
 
-def test_a_wanted_accuracy_is_a_target(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[PlanningRequest] = []
-    replace_forecast(monkeypatch, lambda request, on_step: asked.append(request))
-    shape = {"n_examples": 900, "n_features": 4}
-    plan_command.make_one(PlanOptions(**shape, accuracy=1.05))
-    plan_command.make_one(PlanOptions(**shape, target_excess=0.2))
-    plan_command.make_one(PlanOptions(**shape))
-    assert [request.target_excess for request in asked] == [0.05, 0.2, 0.1]
+def test_a_wanted_accuracy_is_a_target() -> None:
+    def target(**values: float) -> float:
+        options = PlanOptions(n_examples=900, n_features=4, **values)
+        return plan_command.request_of(options).target_excess
+
+    assert target(accuracy=1.05) == 0.05
+    assert (target(target_excess=0.2), target()) == (0.2, 0.1)
     for wrong in (1.0, math.nan):
         with pytest.raises(ConfigurationError, match="it must be above 1"):
-            plan_command.make_one(PlanOptions(**shape, accuracy=wrong))
+            target(accuracy=wrong)
 
 
-def options_of(arguments: str, monkeypatch: pytest.MonkeyPatch) -> PlanOptions:
-    """What a command line is read as."""
-    asked: list[PlanOptions] = []
-    monkeypatch.setattr(plan_command, "print_forecast", asked.append)
-    assert main(["plan", *arguments.split()]) == 0
-    (options,) = asked
-    return options
-
-
-def test_the_options_of_the_command_and_their_defaults(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    plain = options_of("--n 900", monkeypatch)
+def test_the_options_of_the_command_and_their_defaults() -> None:
+    plain = typed_options(PlanOptions, "--n 900")
     stated = {
         "n_examples": 900,
         "n_features": 0,
@@ -1031,7 +790,7 @@ def test_the_options_of_the_command_and_their_defaults(
         "random_state",
     }
     line = "--n 900 --d 4 --quick --json --private-count"
-    switched = options_of(line, monkeypatch)
+    switched = typed_options(PlanOptions, line)
     assert (switched.quick, switched.json, switched.private_count) == (True,) * 3
     assert switched.n_features == 4
 
@@ -1045,22 +804,12 @@ def test_the_options_of_the_command_and_their_defaults(
         ("--quick --seeds 3", 3),
     ],
 )
-def test_a_quick_forecast_has_five_data_sets_at_most(
-    more: str, seeds: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[PlanningRequest] = []
-
-    def failing(request: PlanningRequest, on_step: object) -> Forecast:
-        asked.append(request)
-        raise ConfigurationError("nothing is forecast here")
-
-    replace_forecast(monkeypatch, failing)
+def test_a_quick_forecast_has_five_data_sets_at_most(more: str, seeds: int) -> None:
     line = (
-        "plan --n 900 --d 4 --k 3 --spread 0.25 --target-excess 0.2 --private-count"
+        "--n 900 --d 4 --k 3 --spread 0.25 --target-excess 0.2 --private-count"
         f" --algorithm glloyd --epsilon 2 {more}"
     )
-    assert main(line.split()) == 2
-    (request,) = asked
+    request = plan_command.request_of(typed_options(PlanOptions, line))
     assert (
         request.n_examples,
         request.n_features,
@@ -1080,7 +829,6 @@ def test_a_quick_forecast_has_five_data_sets_at_most(
 def test_a_terminal_has_its_own_width_and_a_bar_and_a_pipe_has_neither(
     terminal: bool,
     forecast: Forecast,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     class Screen(rich.console.Console):
@@ -1101,9 +849,8 @@ def test_a_terminal_has_its_own_width_and_a_bar_and_a_pipe_has_neither(
             step(1, 2)
         return forecast
 
-    monkeypatch.setattr(plan_command, "Console", Screen)
-    replace_forecast(monkeypatch, made)
-    assert main(["plan", *SMALL]) == 0
+    options = typed_options(PlanOptions, " ".join(SMALL))
+    assert plan_command.print_forecast(options, made, Screen) == 0
     assert opened[0] == {"stderr": True}
     assert printed[-1:] == ([150] if terminal else [])
     out, err = capsys.readouterr()

@@ -216,9 +216,7 @@ def test_worst_case_repeats_histograms_too() -> None:
 
 
 def test_every_client_takes_part_in_preliminary_rounds() -> None:
-    """They are not priced as samples, whatever the sampling rate of the algorithm's own
-    rounds.
-    """
+    """They are not priced as samples."""
     plan = plan_of(
         algorithm="sphere_packing",
         unit="client",
@@ -279,13 +277,7 @@ def test_histograms_wait_for_the_width() -> None:
     [
         (((-2.0,), (2.0,)), "has 1 features, but tables have 2"),
         (((-2.0, 0.0), (2.0, 0.0)), r"\[0, 0\] for feature 1"),
-        (
-            ((-2.0, 0.0), (2.0, 101.0)),
-            (
-                r"\[0, 101\] for feature 1, but it must lie in the public domain"
-                r" \[-100, 100\]"
-            ),
-        ),
+        (((-2.0, 0.0), (2.0, 101.0)), r"\[0, 101\] for feature 1, but it must lie in"),
         (((math.nan, 0.0), (2.0, 1.0)), "for feature 0"),
         (((-math.inf, 0.0), (2.0, 1.0)), "for feature 0"),
     ],
@@ -371,8 +363,8 @@ def test_a_client_level_count_fits_from_the_estimator(counting: str) -> None:
         np.random.default_rng(seed).uniform(-1, 1, (30 + seed, 2)) for seed in range(60)
     ]
     km = flat_estimator(
-        3, algorithm=counting, unit="client", epsilon=8.0, engine="direct", noise="seeded", random_state=1,
-        examples_per_client=40, bounds=(-1.0, 1.0),
+        3, algorithm=counting, unit="client", epsilon=8.0, engine="direct",
+        noise="seeded", random_state=1, examples_per_client=40, bounds=(-1.0, 1.0),
     )  # fmt: skip
     report = km.fit(parts).privacy_
     truth = sum(min(len(part), 40) for part in parts)
@@ -452,9 +444,7 @@ def test_releases_lead_to_the_final_plan() -> None:
 
 
 def test_the_noise_of_all_shares_is_reckoned_with() -> None:
-    """With two clients and one share not counted on, a full sum has twice the planned
-    variance.
-    """
+    """A full sum has twice the planned variance."""
     plan = plan_of(width=1, n_clients=2, n_examples=5000)
     block = plan.round_at(-1).blocks[0]
     counts = np.zeros((1, N_MAGNITUDES))
@@ -471,22 +461,6 @@ def test_the_noise_of_all_shares_is_reckoned_with() -> None:
             Discoveries(),
         )
         assert found.unclear == unclear
-
-
-def test_found_numbers_have_a_digest() -> None:
-    ranges = ((0.0,), (1.0,))
-    assert Discoveries(3, ranges).digest() == Discoveries(3, ranges, (0,)).digest()
-    assert (
-        len(
-            {
-                Discoveries(3, ranges).digest(),
-                Discoveries(4, ranges).digest(),
-                Discoveries(3).digest(),
-                Discoveries().digest(),
-            }
-        )
-        == 4
-    )
 
 
 # -- the report ------------------------------------------------------------------------
@@ -516,14 +490,3 @@ def test_each_release_has_a_line_of_its_own() -> None:
     assert "domain (-100 to 100) that is public knowledge" in sentences
     assert "were not taken from the data" not in sentences
     assert "magnitudes" in report.details()
-
-
-def test_client_level_lines_say_what_is_clipped(counting: str) -> None:
-    final = plan_of(
-        algorithm=counting, unit="client", counted=900, box=BOX, trust="distributed"
-    )
-    report = build_report(final, [(-1, 0), (0, 0)])
-    assert "clipped to the declared examples_per_client" in report.releases[0].theorem
-    for line in report.releases[1:]:
-        assert "scaled down to the norm of a single row's" in line.theorem
-        assert line.sensitivity == pytest.approx(math.sqrt(2.0))

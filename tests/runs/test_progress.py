@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import signal
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, RecordDict
 from flwr.supercore.privacy_accounting import PrivacySpent
 from support.protocol_federation import (
     Federation,
@@ -24,7 +21,7 @@ from support.protocol_federation import (
 
 from flwr_dpkmeans.deploy.run_folders import read_progress, runs_below
 from flwr_dpkmeans.errors import CohortError
-from flwr_dpkmeans.flower.progress import Progress, recorded_progress
+from flwr_dpkmeans.flower.progress import recorded_progress
 from flwr_dpkmeans.flower.run_progress import (
     LOG_FILE,
     PROGRESS_FILE,
@@ -34,8 +31,6 @@ from flwr_dpkmeans.flower.run_progress import (
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.durable_files import lock
 from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.secagg.messages import Stage
-from flwr_dpkmeans.sums.draft import draft_plan, worst_case
 
 
 def watched(folder: Path, federation: Federation, **values: Any) -> list[RunProgress]:
@@ -193,14 +188,6 @@ def test_who_does_not_answer_is_late_when_the_run_ends(tmp_path: Path) -> None:
     assert (known.stage, known.answered, known.late) == ("keys", ("2",), ("3",))
 
 
-def test_an_infinite_cost_is_told_as_none(tmp_path: Path) -> None:
-    *_, last = watched(
-        tmp_path, make_federation(grid_parts((20, 20))), algorithm="lloyd"
-    )
-    assert (last.epsilon, last.epsilon_worst) == (None, None)
-    assert any("NOT PRIVATE" in notice.sentence for notice in last.notices)
-
-
 def test_a_killed_program_leaves_a_run_that_says_so(tmp_path: Path) -> None:
     there, said = os.pipe()
     if (
@@ -304,10 +291,7 @@ def test_nothing_in_the_file_depends_on_rows(
 
 
 def test_what_a_run_costs_is_told_in_flowers_own_type() -> None:
-    """The report's price, which is the whole plan's from the first aggregation on.
-
-    Each round's is in the metrics.
-    """
+    """The report's price, which is the whole plan's from the first aggregation on."""
     seen: list[PrivacySpent | None] = []
     strategy = PrivateKMeans.from_config(
         small_config(algorithm="fastlloyd", max_iter=2, epsilon=2.0),
@@ -333,155 +317,10 @@ def test_what_a_run_costs_is_told_in_flowers_own_type() -> None:
     assert 0.0 < each[0] < each[1] == pytest.approx(spent.epsilon)
 
 
-def test_a_run_without_noise_costs_infinitely_much_in_flowers_type_too() -> None:
-    strategy = PrivateKMeans.from_config(
-        small_config(algorithm="lloyd", max_iter=1), on_step=lambda _: None
-    )
-    federation = make_federation(grid_parts((20, 20)))
-    with federation.grid.running():
-        strategy.start(federation.grid)
-    spent = strategy.privacy_spent()
-    assert spent is not None
-    assert math.isinf(spent.epsilon)
-
-
-def server_at(
-    attempts: tuple[tuple[int, int], ...], due: Stage | None = Stage.SUM, **known: Any
-) -> Any:
-    return SimpleNamespace(attempts=attempts, due=due, nodes=(2, 4), **known)
-
-
-def message_from(node: int, text: str) -> Any:
-    content = RecordDict({"a": ConfigRecord({"b": text})})
-    metadata = SimpleNamespace(src_node_id=node)
-    return SimpleNamespace(content=content, metadata=metadata, has_content=lambda: True)
-
-
-def test_one_round_trip_line_by_line(tmp_path: Path) -> None:
-    progress = Progress(7, tmp_path)
-    progress.joined([2, 3, 4])
-    assert progress.known.nodes == ("2", "3", "4")
-    with progress.trip(
-        server_at(((1, 0), (2, 1))), [message_from(1, "abc")] * 2
-    ) as heard:
-        known = progress.known
-        assert (known.stage, known.round, known.attempt) == ("sum", 2, 1)
-        assert (known.answered, known.late, known.missing) == ((), ("2", "4"), ("3",))
-        heard([message_from(4, "de")])
-        assert (progress.known.answered, progress.known.late) == (("4",), ("2",))
-        # Who was not asked is not heard.
-        heard([message_from(4, "de"), message_from(3, "fgh")])
-        assert (progress.known.answered, progress.known.late, progress.n_done) == (
-            ("4",),
-            ("2",),
-            0,
-        )
-    with progress.trip(server_at((), None), []):
-        assert (progress.known.stage, progress.known.round, progress.known.attempt) == (
-            "",
-            None,
-            None,
-        )
-    first, second = progress.known.trips
-    counts = {"n_asked": 2, "n_answered": 2, "sent": 6, "received": 5}
-    assert (
-        first.model_dump(exclude={"seconds"})
-        == {"stage": "sum", "round": 2, "attempt": 1} | counts
-    )
-    assert 0.0 <= first.seconds < 60.0
-    assert (second.round, second.n_answered, second.sent, second.received) == (
-        None,
-        0,
-        0,
-        0,
-    )
-    assert (progress.n_done, Progress().known.trips) == (2, ())
-    written = RunProgress.model_validate_json((tmp_path / PROGRESS_FILE).read_bytes())
-    assert written.trips == (first, second)
-
-
-@pytest.mark.parametrize(
-    ("n_done", "n_left", "sentence"),
-    [
-        (3, None, "3 round trips done, 60 s so far"),
-        (0, 4, "round trip 0 of 4, 60 s so far, about 240 s to go"),
-        (1, 4, "round trip 1 of 5, 60 s so far, about 240 s to go"),
-        (3, 2, "round trip 3 of 5, 60 s so far, about 40 s to go"),
-        (3, 0, "round trip 3 of 3, 60 s so far, about 0 s to go"),
-    ],
-)
-def test_what_is_left_takes_as_long_for_each_as_what_is_done(
-    n_done: int, n_left: int | None, sentence: str
-) -> None:
-    now = [0.0]
-    progress = Progress(clock=lambda: now[0])
-    now[0], progress.n_done = 60.0, n_done
-    assert progress.describe(n_left) == sentence
-    progress.begin()
-    assert progress.describe(None) == "0 round trips done, 0 s so far"
-
-
-def test_the_last_two_hundred_warnings_are_kept_and_what_stops_a_run_is_none(
-    tmp_path: Path,
-) -> None:
-    progress = Progress(7, tmp_path)
-    details = [{"kind": "RefusalError"}, {"code": 5}, {}]
-    for index in range(203):
-        record = logging.LogRecord(
-            "x", logging.WARNING, "", 0, "line %d\n", (index,), None
-        )
-        record.__dict__ |= {"event": "refused", "details": details[index % 3]}
-        progress.emit(record)
-        record.__dict__["event"] = "stopped"
-        progress.emit(record)
-    progress.emit(logging.LogRecord("x", logging.WARNING, "", 0, "plain", (), None))
-    notices = progress.known.notices
-    assert (len(notices), notices[0].sentence, notices[-2].sentence) == (
-        200,
-        "line 4?",
-        "line 202?",
-    )
-    assert [one.reason for one in notices[:3]] == ["5", "", "RefusalError"]
-    assert (notices[-1].event, notices[-1].reason, notices[0].event) == (
-        "",
-        "",
-        "refused",
-    )
-
-
-def test_a_plan_says_its_costs_and_rounds_once_it_is_final(tmp_path: Path) -> None:
-    for n_examples, n_rounds in ((300, 2), (None, None)):
-        config = small_config(
-            algorithm="fastlloyd", max_iter=2, epsilon=2.0, n_examples=n_examples
-        )
-        plan = draft_plan(config, run_id=7, n_clients=4, seed=1, n_features=2)
-        progress = Progress(7, tmp_path)
-        progress.planned(server_at((), plan=plan, digest=bytes(range(32))), 0.5, 3)
-        known = progress.known
-        assert (known.algorithm, known.trust, known.unit) == (
-            "fastlloyd",
-            "oblivious",
-            "record",
-        )
-        assert (known.epsilon, known.epsilon_worst, known.delta) == (
-            0.5,
-            worst_case(plan),
-            plan.delta,
-        )
-        assert (known.n_rounds, known.n_left, known.plan) == (
-            n_rounds,
-            3,
-            bytes(range(32)).hex(),
-        )
-        assert known.epsilon_planned == (plan.epsilon if plan.is_final else 2.0)
-
-
 def test_a_log_that_is_kept_is_locked_for_readers_too_until_the_end(
     tmp_path: Path,
 ) -> None:
-    """Shared: who looks whether the program is alive asks for it alone, and another
-    writer need not wait.
-    """
+    """Shared."""
     with recorded_progress(7, tmp_path), (tmp_path / LOG_FILE).open("rb") as file:
         assert [
             lock(file.fileno(), exclusive=alone, wait=False) for alone in (True, False)

@@ -194,10 +194,7 @@ def test_the_page_lists_every_release_of_a_run(case: Case) -> None:
 @pytest.mark.sample(12)
 @pytest.mark.parametrize("case", CASES, ids="-".join)
 def test_nothing_of_a_plan_depends_on_the_data(case: Case) -> None:
-    """Rounds, radii, noise, lengths and delta are the same for any rows.
-
-    Only released values differ.
-    """
+    """Rounds, radii, noise, lengths and delta are the same for any rows."""
     one = report_of(case)
     model = estimator(case, **options_of(case)).fit(other_data())
     assert (one.delta, one.n_examples, one.epsilon, one.releases) == (
@@ -210,9 +207,7 @@ def test_nothing_of_a_plan_depends_on_the_data(case: Case) -> None:
 
 @pytest.mark.parametrize("algorithm", ["fastlloyd", "proxy_lloyd", "max_cover"])
 def test_whether_a_run_starts_depends_on_public_numbers_only(algorithm: str) -> None:
-    """With a declared number of rows, not even an error may tell that there are hardly
-    any.
-    """
+    """Not even an error tells of hardly any rows."""
     trust = "central"
     for rows in (1, 50):
         model = FederatedKMeans(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import io
-import itertools
 import json
 import math
 import shutil
@@ -22,9 +21,6 @@ import pytest
 from support.machine import replace_call, replace_rights, replace_room, replace_sync
 from support.results import report_of, result_of
 
-from flwr_dpkmeans.algorithms.measure.evaluated_state import COST_CURVE
-from flwr_dpkmeans.algorithms.proxy.entries import RADIUS
-from flwr_dpkmeans.algorithms.server.box_widths import squared_unit
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.flower.kmeans_client import DESCRIBE, KMeansClient
 from flwr_dpkmeans.privacy.provenance import Provenance
@@ -37,7 +33,6 @@ from flwr_dpkmeans.results.run_metrics import metrics_of
 from flwr_dpkmeans.results.run_result import RunResult
 from flwr_dpkmeans.results.whole_files import write_folder, write_whole
 from flwr_dpkmeans.results.writer import result_files, write_report
-from flwr_dpkmeans.sums.round import State
 
 pytestmark = pytest.mark.drawn
 
@@ -197,13 +192,12 @@ def test_picture_of_every_kind_of_run(name: str) -> None:
 
 
 def test_a_picture_that_fails_costs_nobody_the_model(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     def fail(*_: object) -> bytes:
         raise ValueError("row 4711")
 
-    monkeypatch.setattr(picture, "draw_summary", fail)
-    files = result_files(result_of(2, 3))
+    files = result_files(result_of(2, 3), fail)
     assert "summary.png" not in files
     assert {"model.json", "report.html", "centroids.npz"} <= set(files)
     (told,) = [
@@ -211,23 +205,6 @@ def test_a_picture_that_fails_costs_nobody_the_model(
     ]
     assert told.getMessage().startswith("a picture was not drawn: ValueError at ")
     assert "4711" not in told.getMessage()
-
-
-@pytest.mark.parametrize(
-    ("width", "squared"),
-    [(2.0, 1.0), (2.0**500, 2.0**998), (1e155, None), (1e300, None)],
-)
-def test_a_squared_unit_that_is_no_number_is_none(
-    width: float, squared: float | None
-) -> None:
-    """It was an error after the last release, and a node had no file."""
-    assert squared_unit(((0.0,) * 2, (width,) * 2)) == squared
-
-
-def test_picture_has_a_size_that_a_person_can_read() -> None:
-    width, height = png_size(drawn("private bounds").content)
-    assert 400 <= width <= 700
-    assert height <= 3 * width
 
 
 @pytest.mark.nightly
@@ -253,15 +230,6 @@ def test_picture_names_clusters_features_rounds_and_costs() -> None:
         "no noise was added: epsilon is infinite" in word
         for word in drawn("not private").words
     )
-
-
-@pytest.mark.parametrize(
-    ("name", "rounds"), [("two features", [6, 7, 8]), ("fastlloyd", [1, 2, 3])]
-)
-def test_movements_stand_at_the_rounds_that_moved_something(
-    name: str, rounds: list[int]
-) -> None:
-    assert ("largest movement", rounds) in drawn(name).lines
 
 
 def with_private_bounds(report: PrivacyReport) -> PrivacyReport:
@@ -291,24 +259,6 @@ CROWDED: dict[str, Callable[[], RunResult]] = {
 }
 
 
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("name", CROWDED)
-def test_no_two_labels_of_ticks_or_counts_overlap(name: str) -> None:
-    rows = drawn(name).labels
-    # Ticks of three axes, and the counts beside one; of 60 columns no two axes say
-    # most, so there is no scatter plot.
-    strips = [len(boxes) for place, boxes in rows.items() if place.startswith("strip")]
-    assert max(strips) > 2
-    others = [boxes for place, boxes in rows.items() if not place.startswith("strip")]
-    assert sum(len(boxes) > 2 for boxes in others) == (
-        3 if name == "k = 20, d = 60" else 4
-    )
-    for boxes in rows.values():
-        assert not any(
-            one.overlaps(other) for one, other in itertools.combinations(boxes, 2)
-        ), name
-
-
 def test_repeated_attempts_are_marked_and_others_are_not() -> None:
     # Round 3 ran once, although its attempt has number 1.
     assert {
@@ -319,12 +269,6 @@ def test_repeated_attempts_are_marked_and_others_are_not() -> None:
         "numbers are rounds; ' marks a repeated attempt",
     } <= drawn("retried").words
     assert not {"1'", "3'"} & drawn("retried").words
-
-
-def test_counts_within_the_noise_carry_a_word_of_caution() -> None:
-    assert {"0: n ~ 1,000,000", "1: n ~ 1, mostly noise"} <= drawn(
-        "large and small"
-    ).words
 
 
 # -- the files -------------------------------------------------------------------------
@@ -392,13 +336,6 @@ def test_metrics_follow_from_the_report() -> None:
         result_files(result_of(2, 2, movements=(math.nan, math.nan)))
 
 
-def test_report_alone_has_no_centroids(tmp_path: Path) -> None:
-    report = result_named("digits").report
-    paths = write_report(tmp_path, report)
-    assert [path.name for path in paths] == ALL_MAY_HAVE
-    assert len(list(tmp_path.iterdir())) == 5
-
-
 # -- whole or absent -------------------------------------------------------------------
 
 
@@ -412,10 +349,7 @@ def failing(error: BaseException) -> Any:
 def test_a_disk_without_room_for_a_result_is_told_and_never_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What is left depends on how many rows are kept on the same disk.
-
-    a refusal would tell the server.
-    """
+    """What is left depends on how many rows are kept on the same disk."""
     here, there = shutil.disk_usage(tmp_path), tmp_path / "runs" / "one"
     answers = []
     for free, told in ((2**24, 0), (2**23, 1)):
@@ -567,15 +501,6 @@ def test_a_release_without_noise_is_no_missing_bar() -> None:
     assert f"{report.releases[-1].round_index}: infinite" in words
 
 
-def test_the_picture_says_which_run_it_belongs_to() -> None:
-    provenance = Provenance.of(77, "client 2", b"p" * 32)
-    result = replace(
-        result_named("digits"),
-        report=replace(result_named("digits").report, provenance=provenance),
-    )
-    assert str(provenance) in looked_at(result, dpi=40).words
-
-
 def test_infinite_epsilon_never_reaches_a_file_as_a_word(tmp_path: Path) -> None:
     report = result_named("not private").report
     assert math.isinf(report.epsilon)
@@ -584,43 +509,11 @@ def test_infinite_epsilon_never_reaches_a_file_as_a_word(tmp_path: Path) -> None
 
 
 def test_who_reads_a_result_sees_no_private_number_by_accident() -> None:
-    """Whatever shows a result in a log or an error shows none of its released arrays."""
+    """What shows a result in a log or an error shows no released arrays."""
     shown = {field.name for field in fields(RunResult) if field.repr}
     assert shown == {"model", "report", "image_shape", "evaluation"}
     shown = {field.name for field in fields(Model) if field.repr}
     assert shown == {"bounds", "feature_names", "schema"}
-
-
-def test_a_result_knows_its_last_state() -> None:
-    model, curve = result_of(3, 2).model, np.array([2.0, 1.0])
-    arrays = {"centroids": model.scaled, "counts": model.counts}
-    for more, radius in (
-        ({}, None),
-        ({RADIUS: np.array([0.25]), COST_CURVE: curve}, [0.25]),
-        # Of fewer clusters than may be chosen.
-        (
-            {RADIUS: np.array([0.25, 0.5, 0.125, 9.0]), COST_CURVE: curve},
-            [0.25, 0.5, 0.125],
-        ),
-    ):
-        found = RunResult.of(
-            model, model.privacy, State(arrays | more, (0.5,)), spent="x"
-        )
-        assert (
-            found.radius if found.radius is None else found.radius.tolist()
-        ) == radius
-        assert (found.movements, found.spent) == ((0.5,), "x")
-        assert found.scaled_costs is (curve if more else None)
-
-
-def test_costs_are_told_in_squared_units_where_all_features_have_one_width() -> None:
-    scaled = np.array([4.0, 1.0])
-    alone = result_of(2, 2)
-    assert alone.costs is None
-    for bounds, factor in ((((0.0,), (10.0,)), 25.0), (((0.0, 0.0), (10.0, 2.0)), 1.0)):
-        told = result_of(2, 2, bounds=bounds, scaled_costs=scaled).costs
-        assert told is not None
-        assert told.tolist() == [4.0 * factor, factor]
 
 
 def test_a_chosen_number_of_clusters_comes_with_its_curve(
@@ -653,53 +546,6 @@ def test_a_chosen_number_of_clusters_comes_with_its_curve(
     without = result_files(result_of(3, 2))
     assert list(without) == NAMES
     assert "provenance" not in json.loads(without["metrics.json"])
-
-
-def test_movements_belong_to_the_last_rounds_that_move_something() -> None:
-    """Rounds 0 and below and the evaluation do not.
-
-    Each round has the epsilon of its last attempt.
-    """
-    line = report_of(3, 2).releases[0]
-    rounds = (
-        (-1, "ranges"),
-        (0, "count"),
-        (1, "look"),
-        (2, "lloyd-1"),
-        (2, "lloyd-1"),
-        (3, "lloyd-2"),
-        (4, "evaluation"),
-    )
-    lines = [
-        replace(
-            line,
-            round_index=index,
-            round_name=name,
-            array="a",
-            noise_scale=float(i),
-            epsilon_so_far=0.5 + i,
-        )
-        for i, (index, name) in enumerate(rounds)
-    ]
-    report = replace(report_of(3, 2), releases=tuple(lines), epsilon=math.inf)
-    metrics = metrics_of(report, np.array([1.0, 2.5]), (0.5, 0.25))
-    assert [
-        (one["round"], one["epsilon"], one["noise_a"], one.get("movement"))
-        for one in metrics["rounds"]
-    ] == [
-        *((-1, 0.5, 0.0, None), (0, 1.5, 1.0, None), (1, 2.5, 2.0, None)),
-        *((2, 4.5, 4.0, 0.5), (3, 5.5, 5.0, 0.25), (4, 6.5, 6.0, None)),
-    ]
-    assert metrics["rounds"][0]["radius"] == line.radius
-    assert (metrics["n_rounds"], metrics["n_iterations"], metrics["noisy_counts"]) == (
-        4,
-        2,
-        [1.0, 2.5],
-    )
-    assert metrics["epsilon"] is None
-    unmoved = metrics_of(report, None, ())
-    assert unmoved["n_iterations"] == 0
-    assert not any("movement" in one for one in unmoved["rounds"])
 
 
 def test_files_are_for_their_writer_alone_and_folders_are_made(tmp_path: Path) -> None:

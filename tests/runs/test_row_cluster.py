@@ -241,7 +241,10 @@ def described(rows: Path, kind: str = "ray") -> Any:
 
 def join_ray(monkeypatch: pytest.MonkeyPatch, join: MagicMock) -> None:
     """Let ``join(address, ...)`` stand for joining a cluster."""
-    monkeypatch.setattr(pytest.importorskip("ray"), "init", join)
+    ray = MagicMock(init=join)
+    ray.is_initialized.return_value = False
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setitem(sys.modules, "ray.data", ray.data)
 
 
 def test_no_cluster_and_no_ray_are_one_sentence_each(
@@ -263,9 +266,7 @@ def test_no_cluster_and_no_ray_are_one_sentence_each(
 def test_a_ray_cluster_that_anybody_started_is_never_joined(
     address: str | None, monkeypatch: pytest.MonkeyPatch, rows: Path
 ) -> None:
-    """Ray would find it in the list of processes, and what is pickled there would run
-    in the node.
-    """
+    """What is pickled there would run in the node."""
     joined = MagicMock()
     join_ray(monkeypatch, joined)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
@@ -425,7 +426,8 @@ if kind == "ray":
     import ray
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    head = {"num_cpus": 1, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
     cluster.add_node(num_cpus=1)
     address = os.environ["RAY_ADDRESS"] = cluster.address
     machines = lambda: len(ray.nodes())
@@ -434,8 +436,10 @@ else:
     from distributed import LocalCluster
 
     loopback = "127.0.0.1:0"
-    how = {"host": "127.0.0.1", "dashboard_address": loopback, "worker_dashboard_address": loopback}
-    how |= {"processes": False, "protocol": "tcp://"}  # pickled as between machines, without two starts more
+    how = {"host": "127.0.0.1", "dashboard_address": loopback}
+    how["worker_dashboard_address"] = loopback
+    # Pickled as between machines, without two starts more.
+    how |= {"processes": False, "protocol": "tcp://"}
     cluster = LocalCluster(n_workers=2, threads_per_worker=1, **how)
     address = cluster.scheduler_address
     dask.config.set({"scheduler-address": address})
@@ -443,17 +447,21 @@ else:
 try:
     logging.basicConfig(level=logging.INFO, stream=sys.stdout)
     row_cluster._BLOCK_ROWS = 100
-    load = partial(load_stated, layout=Layout(label_column="class"), schema=Schema.load(folder / "schema.toml"))
+    schema = Schema.load(folder / "schema.toml")
+    load = partial(load_stated, layout=Layout(label_column="class"), schema=schema)
     client = row_cluster.ClusterClient(f"{kind}://{folder / 'rows'}", load)
     whole = load(folder / "rows").points
     grid = lambda points: np.rint(2.0**16 * np.asarray(points)).sum(axis=0)
-    both = lambda one: np.append(len(one.points), grid(np.hstack([one.points, one.beside])))
+    cells = lambda one: np.hstack([one.points, one.beside])
+    both = lambda one: np.append(len(one.points), grid(cells(one)))
     counted, *found = client.summed(both)
-    same = np.array_equal(found, grid(whole)) and bool(kind == "ray" or client.count() == counted)
+    same = np.array_equal(found, grid(whole))
+    same = same and bool(kind == "ray" or client.count() == counted)
     described = client.fit([], {"task": "describe"})[2]["n_features"]
     print("FOUND", json.dumps([same, int(counted), len(whole), machines(), described]))
     # Each question to Ray Data takes seconds.
-    works = [lambda one: one.outside({}), lambda one: 1 / 0, lambda one: load("/nowhere")]
+    works = [lambda one: one.outside({}), lambda one: 1 / 0]
+    works.append(lambda one: load("/nowhere"))
     for work in works[:1] if kind == "ray" else works:
         try:
             client.summed(work)

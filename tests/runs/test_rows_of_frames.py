@@ -95,9 +95,7 @@ def test_labels_in_another_order_are_put_into_that_of_the_rows(
     ids=["same", "shuffled", "array", "list"],
 )
 def test_parties_in_another_order_are_put_into_that_of_the_rows(order: Any) -> None:
-    """One party's rows lie outside of the bounds, which a warning says of it and of no
-    other.
-    """
+    """A warning names the one out of bounds."""
     table = TOGETHER.assign(b=np.where(PARTIES == "south", 1e6, 0.0))
     groups = order(PARTIES) if order else PARTIES
     with pytest.warns(
@@ -161,10 +159,7 @@ def test_other_row_labels_are_refused(door: int) -> None:
 def test_row_labels_that_occur_twice_are_refused_in_another_order(
     door: int, order: Any
 ) -> None:
-    """No label says then which of its rows is meant.
-
-    In the same order nobody needs to know.
-    """
+    """No label says then which of its rows is meant."""
     days = [f"day {number % 7}" for number in range(N)]
     frames = [frame.set_axis(days) for frame in FRAMES]
     y, groups = CLASSES[0].set_axis(days), PARTIES.set_axis(days * 2)
@@ -207,55 +202,7 @@ def test_what_has_no_index_is_taken_by_position(make: Any) -> None:
     )
 
 
-def test_frames_of_polars_have_no_index() -> None:
-    polars = pytest.importorskip("polars")
-    options = SEEDED | {"bounds": (-10, 20), "evaluation": Evaluation(n_classes=2)}
-    assert (
-        accuracy(DPKMeans(2, **options).fit(polars.from_pandas(FRAMES[0]), CLASSES[0]))
-        > 0.95
-    )
-    groups = PARTIES.to_numpy()
-    FederatedKMeans(2, bounds=(-10, 20), **SEEDED).fit(
-        polars.from_pandas(TOGETHER), groups=groups
-    )
-
-
-def test_labels_of_another_length_have_the_sentence_of_before() -> None:
-    options = SEEDED | {"bounds": (-10, 20), "evaluation": Evaluation(n_classes=2)}
-    with pytest.raises(
-        DataError, match=r"labels have shape \(5,\), but the table has 600 rows"
-    ):
-        DPKMeans(2, **options).fit(FRAMES[0], CLASSES[0][:5])
-
-
-def test_a_mapping_of_series_has_their_index() -> None:
-    columns = {name: FRAMES[0][name] for name in FRAMES[0]}
-    options = SEEDED | {
-        "bounds": AGE,
-        "evaluation": Evaluation(n_classes=2),
-        "n_examples": N,
-    }
-    assert accuracy(DPKMeans(2, **options).fit(columns, shuffled(CLASSES[0]))) > 0.95
-
-
 # -- weights ---------------------------------------------------------------------------
-
-
-def test_no_weights_are_passed_through() -> None:
-    """As meta-estimators of scikit-learn pass them."""
-    options = SEEDED | {"bounds": (-10, 20)}
-    federated, alone = FederatedKMeans(2, **options), DPKMeans(2, **options)
-    federated.fit(FRAMES, sample_weight=None)
-    assert len(federated.fit_predict(FRAMES, sample_weight=None)) == 2
-    assert (
-        len(federated.fit_transform(TOGETHER, groups=PARTIES, sample_weight=None))
-        == 2 * N
-    )
-    alone.fit(FRAMES[0], sample_weight=None)
-    assert alone.score(FRAMES[0], sample_weight=None) == alone.score(FRAMES[0])
-    assert len(alone.fit_predict(FRAMES[0], sample_weight=None)) == N
-    bayes = FederatedNaiveBayes(2, **options).fit(FRAMES, CLASSES, sample_weight=None)
-    assert bayes.score(FRAMES[0], CLASSES[0], sample_weight=None) > 0.95
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ the run ended.
 from __future__ import annotations
 
 import json
+import os
 import re
-import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -19,6 +19,7 @@ from support.machine import replace_start
 
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.deploy import run_command
+from flwr_dpkmeans.deploy.run_command import Patience, RunRequest, run_app
 from flwr_dpkmeans.errors import PeerError
 from flwr_dpkmeans.flower import run_config
 from flwr_dpkmeans.flower.client import simulated_tables
@@ -28,7 +29,8 @@ FLOWER = """
 import json, sys
 with open({log!r}, "a") as log: print(json.dumps(sys.argv[1:]), file=log)
 if sys.argv[1] == "list":
-    print(json.dumps({{"success": True, "runs": [{{"status": {status!r}, "status-details": "said so"}}]}}))
+    run = {{"status": {status!r}, "status-details": "said so"}}
+    print(json.dumps({{"success": True, "runs": [run]}}))
 else:
     print("Successfully started run 1234" if {code} == 0 else "Flower's own sentence")
     print("a streamed line")
@@ -44,18 +46,23 @@ def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def put_flower(monkeypatch: pytest.MonkeyPatch, program: Path) -> None:
-    """Let a program of Python be Flower's command."""
-    monkeypatch.setattr(run_command, "_FLWR", (sys.executable, str(program)))
+def put_flower(monkeypatch: pytest.MonkeyPatch, folder: Path, program: str) -> None:
+    """Let a program of Python be Flower's command, for processes that are started."""
+    command = folder / "path" / "flwr" / "cli"
+    command.mkdir(parents=True, exist_ok=True)
+    for package in (command, command.parent):
+        (package / "__init__.py").touch()
+    (command / "app.py").write_text(program)
+    monkeypatch.setenv("PYTHONPATH", str(folder / "path"))
 
 
 def play(
     monkeypatch: pytest.MonkeyPatch, folder: Path, status: str = "", code: int = 0
 ) -> Path:
     """Put a program in Flower's place that says how a run ended."""
-    program, log = folder / "flower.py", folder / "log"
-    program.write_text(FLOWER.format(log=str(log), status=status, code=code))
-    put_flower(monkeypatch, program)
+    log = folder / "log"
+    program = FLOWER.format(log=str(log), status=status, code=code)
+    put_flower(monkeypatch, folder, program)
     return log
 
 
@@ -82,22 +89,13 @@ def stated(table: Path, **changed: Any) -> str:
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        (
-            {"n-clusterz": 3},
-            "there is no run-config key 'n-clusterz': did you mean 'n-clusters'?",
-        ),
+        ({"n-clusterz": 3}, "there is no run-config key 'n-clusterz': did you mean"),
         (
             {"fastlloyd.alpa": 1},
             "there is no run-config key 'fastlloyd.alpa': did you mean",
         ),
-        (
-            {"epsilon": -1},
-            "epsilon is -1.0, but it must be a finite number greater than 0",
-        ),
-        (
-            {"data": "/nowhere/at/all.csv"},
-            "the table '/nowhere/at/all.csv' does not exist",
-        ),
+        ({"epsilon": -1}, "epsilon is -1.0, but it must be a finite number greater"),
+        ({"data": "/nowhere/at/all.csv"}, "the table '/nowhere/at/all.csv' does not"),
         ({"label-column": "wards"}, "label_column is 'wards'"),
         ({"columns": "age,hight"}, "columns is 'hight'"),
         (
@@ -108,14 +106,8 @@ def stated(table: Path, **changed: Any) -> str:
             {"partition": "fixed_sizes", "partition-sizes": "10,10,30"},
             "the sizes add up to 50, but there are 30 rows",
         ),
-        (
-            {"bounds": "bounds.csv"},
-            "the plan names 2 columns, of which this client's table of 2 lacks 1",
-        ),
-        (
-            {"n-clusters": 31},
-            "n_examples is 30, but 31 clusters need at least as many rows",
-        ),
+        ({"bounds": "bounds.csv"}, "the plan names 2 columns, of which this client's"),
+        ({"n-clusters": 31}, "n_examples is 30, but 31 clusters need at least as"),
         ({"evaluation": "private", "n-classes": 2}, "label"),
     ],
 )
@@ -143,16 +135,8 @@ def test_what_is_wrong_is_said_before_anything_starts(
 @pytest.mark.parametrize(
     ("federation", "more", "sentence"),
     [
-        (
-            "num-supernodes=1",
-            "",
-            "n_clients is 1, but it must be an integer of at least 2",
-        ),
-        (
-            "num-supernodes=3",
-            " epsilon = 0.1",
-            "of which 'epsilon = 0.1' is no KEY=VALUE and would be left out",
-        ),
+        ("num-supernodes=1", "", "n_clients is 1, but it must be an integer of at"),
+        ("num-supernodes=3", " epsilon = 0.1", "of which 'epsilon = 0.1' is no"),
         (
             "num-supernodes=3",
             " epsilon= 0.1 columns='age, height'",
@@ -175,19 +159,8 @@ def test_what_flower_would_leave_out_without_a_word_is_refused(
     sentence: str,
 ) -> None:
     log = play(monkeypatch, table.parent)
-    assert (
-        main(
-            [
-                "run",
-                str(PROJECT),
-                "--federation-config",
-                federation,
-                "-c",
-                stated(table) + more,
-            ]
-        )
-        == 1
-    )
+    words = ["--federation-config", federation, "-c", stated(table) + more]
+    assert main(["run", str(PROJECT), *words]) == 1
     assert sentence in capsys.readouterr().err
     assert not log.exists()
 
@@ -257,29 +230,14 @@ def test_the_checks_are_those_of_the_run(
 ) -> None:
     """One function reads the table for a node, for the ServerApp and here."""
     assert run_config.simulated_part is simulated_tables.simulated_part
-    read: list[Any] = []
-
-    def part(*given: Any) -> Any:
-        read.append(given)
-        return simulated_tables.simulated_part(*given)
-
-    monkeypatch.setattr(run_config, "simulated_part", part)
-    play(monkeypatch, table.parent, "finished:completed")
-    assert (
-        main(
-            [
-                "run",
-                str(PROJECT),
-                "--federation-config",
-                "num-supernodes=4",
-                "-c",
-                stated(table),
-            ]
-        )
-        == 0
-    )
-    ((source, _, node),) = read
-    assert (source, node) == (str(table), {"partition-id": 0, "num-partitions": 4})
+    log = play(monkeypatch, table.parent, "finished:completed")
+    sizes = stated(table, **{"partition": "fixed_sizes", "partition-sizes": "9,9,9,3"})
+    for n_nodes, code in ((4, 0), (3, 1)):
+        nodes = f"num-supernodes={n_nodes}"
+        words = ["run", str(PROJECT), "--federation-config", nodes, "-c", sizes]
+        assert main(words) == code
+        assert log.exists() == (code == 0)
+        log.unlink(missing_ok=True)
 
 
 _BROKEN_OFF = """
@@ -293,71 +251,47 @@ answers = [None, "", "running", "finished:failed"]
 answer = answers[min(len(asked.read_text()) - 1, 3)]
 if answer is None:
     sys.exit(1)
-ended = {{"status": answer, "status-details": "No heartbeat received from the task" if "f" in answer else "N/A"}}
-print(json.dumps({{"success": True, "runs": [ended]}} if answer else {{"success": False}}))
+silent = "No heartbeat received from the task"
+ended = {{"status": answer, "status-details": silent if "f" in answer else "N/A"}}
+listed = {{"runs": [ended]}} if answer else {{}}
+print(json.dumps({{"success": bool(answer), **listed}}))
 """
-
-
-def print_runs(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    """Let ``flwr list`` print a text."""
-    monkeypatch.setattr(
-        run_command.subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=text)
-    )
 
 
 @pytest.mark.parametrize(
     "said", ["", '{"success": false, "error-message": "unavailable"}', "[]"]
 )
 def test_a_superlink_that_has_just_been_killed_lists_nothing_and_that_is_said(
-    monkeypatch: pytest.MonkeyPatch, said: str
+    monkeypatch: pytest.MonkeyPatch, home: Path, said: str
 ) -> None:
-    print_runs(monkeypatch, said)
-    with pytest.raises(
-        PeerError, match="lists no runs now: see whether it is being started again"
-    ):
-        run_command.listed_runs({})
+    put_flower(monkeypatch, home, f"print({said!r})")
+    with pytest.raises(PeerError, match="lists no runs now: see whether it is being"):
+        run_command.listed_runs(os.environ)
 
 
 def test_a_run_that_was_stopped_says_what_that_leaves(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, home: Path
 ) -> None:
-    """Flower has no words of its own for it.
-
-    Those of a run that goes on or has failed stay.
-    """
-    told = [
-        ("finished:stopped", "N/A"),
-        ("running", "N/A"),
-        ("finished:completed", "N/A"),
-        ("finished:failed", "why"),
+    """Flower has no words of its own for it."""
+    statuses = ("finished:stopped", "running", "finished:completed", "finished:failed")
+    details = ("N/A", "N/A", "N/A", "why")
+    runs = [
+        {"status": status, "status-details": detail}
+        for status, detail in zip(statuses, details, strict=True)
     ]
-    runs = json.dumps(
-        {
-            "runs": [
-                {"status": status, "status-details": details}
-                for status, details in told
-            ]
-        }
-    )
-    print_runs(monkeypatch, runs)
-    said = [run["status-details"] for run in run_command.listed_runs({})]
-    assert said[0].startswith(
-        "its ServerApp was ended from outside, such as with the SuperLink or by 'flwr"
-        " stop'"
-    )
+    put_flower(monkeypatch, home, f"print({json.dumps({'runs': runs})!r})")
+    said = [run["status-details"] for run in run_command.listed_runs(os.environ)]
+    assert said[0].startswith("its ServerApp was ended from outside, such as with")
     assert said[1:] == ["N/A", "N/A", "why"]
 
 
 def test_a_run_whose_stream_breaks_off_is_waited_for(
     monkeypatch: pytest.MonkeyPatch, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The SuperLink is killed: for a while nobody answers, then the run goes on, and
-    then it ends.
-    """
-    (home / "flower.py").write_text(_BROKEN_OFF.format(asked=str(home / "asked")))
-    put_flower(monkeypatch, home / "flower.py")
-    monkeypatch.setattr(run_command, "_POLL_SECONDS", 0.0)
-    assert main(["run", "@somebody/app"]) == 1
+    """The SuperLink is killed."""
+    put_flower(monkeypatch, home, _BROKEN_OFF.format(asked=str(home / "asked")))
+    request = RunRequest(app="@somebody/app", words=["@somebody/app"])
+    assert run_app(request, Patience(poll_seconds=0.0)) == 1
     assert capsys.readouterr().err.splitlines() == [
         "the stream broke off; waiting for the end of run 1234",
         (
@@ -369,11 +303,9 @@ def test_a_run_whose_stream_breaks_off_is_waited_for(
         ),
     ]
     assert (home / "asked").read_text() == "...."
-    monkeypatch.setattr(run_command, "_PATIENCE_SECONDS", 0.0)
-    assert main(["run", "@somebody/app"]) == 1
+    assert run_app(request, Patience(seconds=0.0)) == 1
     assert (
-        "run 1234 is of unknown status: no answer for 0 s: see flwr list."
-        in capsys.readouterr().err
+        "unknown status: no answer for 0 s: see flwr list." in capsys.readouterr().err
     )
 
 

@@ -118,23 +118,3 @@ def test_with_a_schema_its_units_are_those_that_it_states(scale: str) -> None:
         fitted = model(bounds=schema, random_state=seed).fit(table)
         cost = exact_cost(points, fitted.cluster_centers_ / UNITS[scale])
         assert fitted.score(table) == pytest.approx(-cost, rel=1e-9)
-
-
-def test_rows_that_a_schema_leaves_out_are_in_no_score() -> None:
-    schema = Schema(columns={"age": {"kind": "number", "bounds": (0, 100)}})
-    table = pd.DataFrame({"age": [*adults()[:, 0], np.nan, np.nan]})
-    fitted = model(bounds=schema).fit(table)
-    assert fitted.score(table) == fitted.score(table[:-2])
-
-
-def test_an_evaluation_measures_the_same_in_the_box() -> None:
-    """Its cost is a release, bounded in the box.
-
-    In units of the data it is a row's part of the score.
-    """
-    rows = adults()
-    fitted = model(evaluation="exact", bounds=(0, 150)).fit(rows)
-    assert fitted.evaluation_ is not None
-    assert fitted.evaluation_.cost_in_units is not None
-    cost = fitted.evaluation_.cost_in_units.value * len(rows)
-    assert -fitted.score(rows) / cost == pytest.approx(1.0, abs=0.01)

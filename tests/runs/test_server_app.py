@@ -34,7 +34,6 @@ from flwr_dpkmeans.data.bundled import BUNDLED, load_bundled
 from flwr_dpkmeans.data.loading.class_labels import as_classes
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.simulated.mixture import MIXTURE_BOUNDS, MixtureClients
-from flwr_dpkmeans.data.simulated.partition import Partition
 from flwr_dpkmeans.deploy.run_folders import read_progress
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.flower import server_app
@@ -50,7 +49,6 @@ from flwr_dpkmeans.flower.run_progress import LOG_FILE, PROGRESS_FILE, Outcome
 from flwr_dpkmeans.kmeans.folding import PostProcessing
 from flwr_dpkmeans.kmeans.public_points.packing import PackingMethod
 from flwr_dpkmeans.node.ledger_file import FileLedger
-from flwr_dpkmeans.options import option_defaults
 from flwr_dpkmeans.privacy.provenance import Provenance
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.privacy.shown import rounded_text
@@ -101,11 +99,6 @@ def test_the_block_of_pyproject_is_generated(
     assert text[text.index("[tool.flwr.app.config]") :] == capsys.readouterr().out
     assert command(["options"]) == 0
     assert "fastlloyd.alpha = 0.8: radius over half" in capsys.readouterr().out
-
-
-def test_keys_say_which_partitions_there_are() -> None:
-    (about,) = (key.about for key in run_keys() if key.name == "partition")
-    assert about.split(" (")[0] == ", ".join(kind.value for kind in Partition)
 
 
 def test_one_word_leaves_an_option_to_the_run() -> None:
@@ -176,21 +169,6 @@ def test_defaults_are_the_main_job() -> None:
     )
     assert config.bounds == ((0.0,) * 64, (16.0,) * 64)
     assert config.max_retries == 1
-
-
-def test_zero_empty_and_minus_one_mean_automatic() -> None:
-    config = configured(data="table.csv", bounds="0,1")
-    assert (
-        config.n_examples
-        is config.n_features
-        is config.max_iter
-        is config.delta
-        is None
-    )
-    assert config.max_epsilon is config.random_state is config.max_silent is None
-    assert config.random_state is None
-    config = configured(algorithm="fastlloyd", data="table.csv", bounds="0,1")
-    assert config.post_processing is config.max_iter is None
 
 
 def test_only_a_simulation_knows_how_many_clients_there_are(
@@ -284,20 +262,11 @@ def test_values_are_taken_over() -> None:
 
 
 def test_timeouts_are_taken_over() -> None:
-    strategy = strategy_from_run_config(
-        defaults()
-        | {
-            "num-clients": 3,
-            "join-timeout": 5,
-            "round-timeout": 6.5,
-            "run-timeout": 70,
-        }
-    )
-    assert (
-        strategy.timeouts.joining,
-        strategy.timeouts.round,
-        strategy.timeouts.run,
-    ) == (5, 6.5, 70)
+    given = {"num-clients": 3, "join-timeout": 5, "round-timeout": 6.5}
+    timeouts = strategy_from_run_config(
+        defaults() | given | {"run-timeout": 70}
+    ).timeouts
+    assert (timeouts.joining, timeouts.round, timeouts.run) == (5, 6.5, 70)
 
 
 FEDDP = {
@@ -353,18 +322,6 @@ def test_every_option_of_feddp_kmeans_is_taken_over() -> None:
     assert (config.examples_per_client, config.client_sampling_rate) == (64, 0.5)
 
 
-def test_declared_defaults_of_feddp_kmeans_are_the_configurations_own() -> None:
-    named = [
-        key.replace("-", "_")
-        for key in FEDDP
-        if key not in ("algorithm", "unit", "trust")
-    ]
-    config = configured(algorithm="feddp_kmeans")
-    assert {name: getattr(config, name) for name in named} == {
-        name: option_defaults()[name] for name in named
-    }
-
-
 @pytest.mark.parametrize("algorithm", sorted(clusterings()))
 def test_trust_is_the_algorithms_own_unless_one_is_given(algorithm: str) -> None:
     assert configured(algorithm=algorithm).trust == clusterings()[algorithm].trust
@@ -417,66 +374,28 @@ def test_bounds_may_come_from_a_file(tmp_path: Path) -> None:
     assert config.bounds == ((0.0, 40.0), (120.0, 250.0))
 
 
-def test_a_file_without_bounds_is_refused() -> None:
-    text = sentence(data="table.csv")
-    assert text.startswith(
-        "no bounds were given, and they may not be taken from private data"
-    )
-    assert "bounds='0,100'" in text
-
-
 @pytest.mark.parametrize(
     ("values", "text"),
     [
-        (
-            {"epsilonn": 1.0},
-            "there is no run-config key 'epsilonn': did you mean 'epsilon'?",
-        ),
-        (
-            {"alpha": 0.6},
-            (
-                "fastlloyd.alpha is 0.6, but the algorithm is 'proxy_lloyd': leave it"
-                " out, or choose algorithm="
-            ),
-        ),
+        ({"epsilonn": 1.0}, "there is no run-config key 'epsilonn': did you mean"),
+        ({"alpha": 0.6}, "fastlloyd.alpha is 0.6, but the algorithm is"),
         (
             {"fastlloyd.max-iter": 4},
             "there is no run-config key 'fastlloyd.max-iter': did you mean 'max-iter'?",
         ),
-        (
-            {"n-client": 4},
-            "there is no run-config key 'n-client': did you mean 'num-clients'?",
-        ),
+        ({"n-client": 4}, "there is no run-config key 'n-client': did you mean"),
         (
             {"algorithm": "fastloyd"},
             "algorithm is 'fastloyd', which is not known: did you mean 'fastlloyd'?",
         ),
-        (
-            {"trust": "obliv"},
-            "trust is 'obliv', which is not known: did you mean 'oblivious'?",
-        ),
-        (
-            {"noise": "seedy"},
-            "noise is 'seedy', which is not known: did you mean 'seeded'?",
-        ),
+        ({"trust": "obliv"}, "trust is 'obliv', which is not known: did you mean"),
+        ({"noise": "seedy"}, "noise is 'seedy', which is not known: did you mean"),
         (
             {"partition": "iidd"},
             "partition is 'iidd', which is not known: did you mean 'iid'?",
         ),
-        (
-            {"partition": "by_value"},
-            (
-                "partition is 'by_value', but partition-column does not say by which"
-                " column: "
-            ),
-        ),
-        (
-            {"partition": "dirichlet"},
-            (
-                "partition is 'dirichlet', but partition-column does not say by which"
-                " column: "
-            ),
-        ),
+        ({"partition": "by_value"}, "partition is 'by_value', but partition-column"),
+        ({"partition": "dirichlet"}, "partition is 'dirichlet', but partition-column"),
         (
             {"partition": "one_client_per_value"},
             "partition is 'one_client_per_value', but partition-column does not ",
@@ -485,31 +404,13 @@ def test_a_file_without_bounds_is_refused() -> None:
             {"partition": "dirichlett"},
             "partition is 'dirichlett', which is not known: did you mean 'dirichlet'?",
         ),
-        (
-            {"partition": "fixed_sizes"},
-            (
-                "the sizes of the parts are '', but they must be integers of at least 0"
-                " with "
-            ),
-        ),
+        ({"partition": "fixed_sizes"}, "the sizes of the parts are '', but they must"),
         (
             {"partition": "fixed_sizes", "partition-sizes": "3,-1"},
             "the sizes of the parts are '3,-1', but they must ",
         ),
-        (
-            {"partition-alpha": 0.0},
-            (
-                "partition-alpha is 0.0, but it must be greater than 0: give a positive"
-                " number such as 1.0."
-            ),
-        ),
-        (
-            {"partition-alpha": "x"},
-            (
-                "partition-alpha is 'x', but it must be a finite number: give a"
-                " positive number such as 1.0."
-            ),
-        ),
+        ({"partition-alpha": 0.0}, "partition-alpha is 0.0, but it must be greater"),
+        ({"partition-alpha": "x"}, "partition-alpha is 'x', but it must be a finite"),
         (
             {"data": "mixture", "partition": "contiguous"},
             "partition is 'contiguous', but the rows of the mixture are ",
@@ -518,27 +419,9 @@ def test_a_file_without_bounds_is_refused() -> None:
             {"data": "mixture", "mixture-rows-per-client": -1},
             "the number of rows of each of the mixture's clients is ",
         ),
-        (
-            {"data": "digit"},
-            (
-                "data is 'digit', but it must be a bundled data set, 'mixture' or the"
-                " path of a "
-            ),
-        ),
-        (
-            {"data": "mixtur"},
-            (
-                "data is 'mixtur', but it must be a bundled data set, 'mixture' or the"
-                " path of a file "
-            ),
-        ),
-        (
-            {"server-data": "iriss"},
-            (
-                "server-data is 'iriss', but it must be a bundled data set, 'mixture'"
-                " or the path "
-            ),
-        ),
+        ({"data": "digit"}, "data is 'digit', but it must be a bundled data set,"),
+        ({"data": "mixtur"}, "data is 'mixtur', but it must be a bundled data set,"),
+        ({"server-data": "iriss"}, "server-data is 'iriss', but it must be a bundled"),
         (
             {"sever-data": "iris"},
             "there is no run-config key 'sever-data': did you mean 'server-data'?",
@@ -561,64 +444,19 @@ def test_a_file_without_bounds_is_refused() -> None:
             {"noise-kind": "papr"},
             "noise_kind is 'papr', which is not known: did you mean 'paper'?",
         ),
-        (
-            {"budget-shares": "0.5,0.5"},
-            "budget_shares are (0.5, 0.5), but they must be four positive numbers ",
-        ),
-        (
-            {"n-clusters": "automatic"},
-            "n_clusters is 'automatic', but it must be an integer or 'auto': give 10.",
-        ),
-        (
-            {"client-sampling-rate": 0.5},
-            "client_sampling_rate is 0.5, but sampling clients amplifies client-level ",
-        ),
-        (
-            {"data-radius": -1.0},
-            (
-                "data_radius is -1.0, but it must be a finite number greater than 0:"
-                " give 11.0."
-            ),
-        ),
-        (
-            {"bounds": "100,0"},
-            (
-                "every feature has lower bound 100.0 and upper bound 0.0, but the lower"
-                " one must be "
-            ),
-        ),
-        (
-            {"bounds": "wide"},
-            "the bounds are 'wide', but they must be two numbers or a file",
-        ),
-        (
-            {"n-clusters": 0},
-            "n_clusters is 0, but it must be an integer of at least 1: give 10.",
-        ),
-        (
-            {"epsilon": -2.0},
-            "epsilon is -2.0, but it must be a finite number greater than 0: give 1.0.",
-        ),
+        ({"budget-shares": "0.5,0.5"}, "budget_shares are (0.5, 0.5), but they must"),
+        ({"n-clusters": "automatic"}, "n_clusters is 'automatic', but it must be an"),
+        ({"client-sampling-rate": 0.5}, "client_sampling_rate is 0.5, but sampling"),
+        ({"data-radius": -1.0}, "data_radius is -1.0, but it must be a finite number"),
+        ({"bounds": "100,0"}, "every feature has lower bound 100.0 and upper bound"),
+        ({"bounds": "wide"}, "the bounds are 'wide', but they must be two numbers or"),
+        ({"n-clusters": 0}, "n_clusters is 0, but it must be an integer of at least"),
+        ({"epsilon": -2.0}, "epsilon is -2.0, but it must be a finite number greater"),
         ({"delta": 0.001}, "delta is 0.001, but it must be below 1/N = 0.000556483 "),
-        (
-            {"num-clients": 1},
-            "n_clients is 1, but it must be an integer of at least 2: give 10.",
-        ),
-        (
-            {"radius-clipping": "false"},
-            "radius_clipping is 'false', but it must be a boolean: give True or False.",
-        ),
-        (
-            {"round-timeout": 0},
-            (
-                "the round timeout in seconds is 0, but it must be greater than 0: give"
-                " a positive number such as 1.0."
-            ),
-        ),
-        (
-            {"join-timeout": "x"},
-            "the joining timeout in seconds is 'x', but it must be a finite number",
-        ),
+        ({"num-clients": 1}, "n_clients is 1, but it must be an integer of at least"),
+        ({"radius-clipping": "false"}, "radius_clipping is 'false', but it must be a"),
+        ({"round-timeout": 0}, "the round timeout in seconds is 0, but it must be"),
+        ({"join-timeout": "x"}, "the joining timeout in seconds is 'x', but it must"),
         ({"n-features": 3}, "there are bounds for 64 features, but the table has 3"),
     ],
     ids=str,
@@ -648,7 +486,7 @@ def points_of(**values: Any) -> np.ndarray | None:
 
 @pytest.fixture
 def server_file(tmp_path: Path) -> Path:
-    """Three public rows of two features, with the clients' label and one column more."""
+    """Three public rows of two features, with a label and one column more."""
     path = tmp_path / "server.csv"
     path.write_text("age,group,height,ward\n0,x,0,4\n2,7,0,5\n1,,0,6\n")
     return path
@@ -671,19 +509,6 @@ def test_server_data_is_read_on_the_server_and_gives_the_bounds(
     assert points.tolist() == [[0.0, 0.0], [2.0, 0.0], [1.0, 0.0]]
     assert configured(**values).bounds == ((0.0, -1.0), (2.0, 1.0))
     assert configured(**values, bounds="-5,5").bounds == ((-5.0,), (5.0,))
-
-
-def test_server_data_need_not_have_the_clients_label(server_file: Path) -> None:
-    server_file.write_text("age,height\n0,0\n2,0\n")
-    points = points_of(
-        data="table.csv",
-        algorithm="feddp_kmeans",
-        n_clusters=2,
-        server_data=str(server_file),
-        label_column="group",
-    )
-    assert points is not None
-    assert points.shape == (2, 2)
 
 
 def test_server_data_may_be_bundled_and_its_bounds_win_over_the_documented_ones() -> (
@@ -710,11 +535,6 @@ def test_server_data_that_cannot_be_used_ends_the_run(tmp_path: Path) -> None:
     assert refused.startswith(
         "server_data was given, but 'fastlloyd' starts without it"
     )
-
-
-def test_without_server_data_there_are_no_server_points() -> None:
-    assert points_of() is None
-    assert points_of(data="digits", algorithm="feddp_kmeans") is None
 
 
 @pytest.mark.parametrize("algorithm", sorted(clusterings()))
@@ -911,18 +731,6 @@ def test_bundled_data_are_split_into_disjoint_parts(tmp_path: Path) -> None:
         context({"partition-id": 0, "num-partitions": 9}, {"data": "digits"})
     )
     assert digits.image_shape == (8, 8)
-
-
-def test_a_simulation_splits_the_file_of_the_run(
-    table: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    join_ray(monkeypatch)
-    run = {"data": str(table), "partition": "contiguous", "label-column": "group"}
-    parts = [
-        rows(load_client(context({"partition-id": i, "num-partitions": 2}, run)))
-        for i in range(2)
-    ]
-    assert [part[:, 0].tolist() for part in parts] == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
 
 
 def test_a_simulations_header_is_guessed_unless_it_is_said(
@@ -1126,17 +934,8 @@ def test_bundled_data_may_be_split_by_their_labels() -> None:
                 " you mean 'ward'?"
             ),
         ),
-        (
-            "mixed",
-            (
-                "the partition column 'mixed' of .* has 1 rows with a value that is"
-                " missing"
-            ),
-        ),
-        (
-            "hole",
-            "the partition column 'hole' of .* has 2 rows with a value that is missing",
-        ),
+        ("mixed", "the partition column 'mixed' of .* has 1 rows with a value that"),
+        ("hole", "the partition column 'hole' of .* has 2 rows with a value that is"),
     ],
 )
 def test_partition_columns_that_cannot_be_used(
@@ -1177,11 +976,6 @@ def test_a_node_of_the_mixture_draws_its_own_rows_only(
     with pytest.raises(ConfigurationError, match="no 'data-path'"):
         load_client(context({"partition-id": 0, "num-partitions": 9000}, run))
     join_ray(monkeypatch)
-    monkeypatch.setattr(
-        MixtureClients,
-        "server_points",
-        lambda _: pytest.fail("the server's points were drawn"),
-    )
     drawn = [
         rows(load_client(context({"partition-id": i, "num-partitions": 9000}, run)))
         for i in (0, 8999)
@@ -1224,7 +1018,12 @@ def log() -> Iterator[list[str]]:
     logger.level, logger.propagate, logger.handlers = saved
 
 
-def run_app(tmp_path: Path, run_id: int = 31, **values: Any) -> Path:
+def run_app(
+    tmp_path: Path,
+    run_id: int = 31,
+    grid_of: type[InProcessGrid] = InProcessGrid,
+    **values: Any,
+) -> Path:
     """Run the app of three nodes; the folder of the run."""
     run_config = defaults() | {"num-clients": 3, "output": str(tmp_path)} | values
     policy = tmp_path.with_name(f"{tmp_path.name}-policy.toml")
@@ -1242,7 +1041,7 @@ def run_app(tmp_path: Path, run_id: int = 31, **values: Any) -> Path:
         )
         for i in range(3)
     ]
-    grid = InProcessGrid(nodes, run_id=run_id, run_config=run_config)
+    grid = grid_of(nodes, run_id=run_id, run_config=run_config)
     with grid.running():
         server_app.app(grid, Context(run_id, 1, {}, RecordDict(), run_config))
     return tmp_path / f"run-{run_id}"
@@ -1492,10 +1291,9 @@ def test_whole_run_that_chooses_k_draws_its_curve(
 
 def test_whole_run_with_given_k_has_no_curve(tmp_path: Path, log: list[str]) -> None:
     start = {"n-clusters": 3, "feddp_kmeans.n-init": 2, "server-data": "iris"}
-    tmp_path = run_app(tmp_path, data="iris", algorithm="feddp_kmeans", **start)
-    assert (tmp_path / "server" / "centroids.npz").is_file()
-    assert not list(tmp_path.rglob("cost_curve.png"))
-    assert "costs" not in json.loads((tmp_path / "server" / "metrics.json").read_text())
+    root = run_app(tmp_path, data="iris", algorithm="feddp_kmeans", **start)
+    assert (root / "server" / "centroids.npz").is_file()
+    assert not list(root.rglob("cost_curve.png"))
 
 
 def test_a_bad_configuration_ends_the_run_before_anything_is_sent(
@@ -1525,14 +1323,13 @@ def test_another_exception_ends_a_run_by_its_kind_and_place(
 ) -> None:
     """Its text may hold what was released."""
 
-    def fail(*_: object, **__: object) -> None:
-        raise KeyError("adv [14.82]")
+    class Failing(InProcessGrid):
+        def get_node_ids(self) -> list[int]:
+            raise KeyError("adv [14.82]")
 
-    monkeypatch.setattr(server_app.PrivateKMeans, "start", fail)
-    with pytest.raises(
-        server_app.EndedError, match=r"^KeyError at test_server_app.py:\d+ in fail$"
-    ):
-        run_app(tmp_path)
+    place = r"^KeyError at test_server_app.py:\d+ in get_node_ids$"
+    with pytest.raises(server_app.EndedError, match=place):
+        run_app(tmp_path, grid_of=Failing)
     assert any(one.startswith("the run has ended: KeyError at ") for one in log)
     assert not any("14.82" in one for one in log)
 
@@ -1588,28 +1385,6 @@ def test_labels_of_a_deployed_nodes_file_are_in_the_column_that_it_names(
         load_client(context(own | {"label-column": "kin"}, run))
 
 
-def test_in_a_simulation_the_run_names_the_labels(
-    table: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    join_ray(monkeypatch)
-    run = {"data": str(table), "partition": "contiguous", "label-column": "group"}
-    parts = [
-        load_client(context({"partition-id": i, "num-partitions": 2}, run))
-        for i in range(2)
-    ]
-    assert [labels_of(part) for part in parts] == [[0, 1, 0], [1, 0, 1]]
-    assert (
-        labels_of(
-            load_client(
-                context(
-                    {"partition-id": 0, "num-partitions": 2}, run | {"label-column": ""}
-                )
-            )
-        )
-        is None
-    )
-
-
 def test_an_exact_evaluation_is_refused_outside_a_simulation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -1625,19 +1400,6 @@ def test_an_exact_evaluation_is_refused_outside_a_simulation(
         ).evaluation.value
         == "private"
     )
-
-
-def test_evaluation_options_are_taken_over() -> None:
-    config = configured(
-        evaluation="private",
-        **{"evaluation-share": 0.1, "n-classes": 10, "evaluation-radius": 0.5},
-    )
-    assert (config.evaluation_share, config.n_classes, config.evaluation_radius) == (
-        0.1,
-        10,
-        0.5,
-    )
-    assert configured().evaluation_radius is None
 
 
 def test_a_refused_run_ends_with_its_sentence_and_no_lines_of_code(

@@ -13,11 +13,11 @@ from enum import Enum, StrEnum
 from pathlib import Path
 from typing import Any
 
-import joblib
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
+from support.stored import joblib_file
 
 from flwr_dpkmeans import (
     Auto,
@@ -110,12 +110,6 @@ def fitted(kind: str) -> DPKMeans:
 def own_file(model: Any, folder: Path) -> Any:
     """Through ``model.json``."""
     return type(model).load(model.save(folder / "model.json"))
-
-
-def joblib_file(model: Any, folder: Path) -> Any:
-    """Through joblib."""
-    joblib.dump(model, folder / "model.joblib")
-    return joblib.load(folder / "model.joblib")
 
 
 def skops_file(model: Any, folder: Path) -> Any:

@@ -142,10 +142,7 @@ def exact_classes() -> dict[str, Any]:
 def test_what_rows_have_lies_within_the_errors(
     task: str, options: dict[str, Any], exact: dict[str, Any]
 ) -> None:
-    """In 95% of the runs.
-
-    Of variances at least, since what noise says of them is pulled together.
-    """
+    """In 95% of the runs."""
     hits: dict[str, list[Any]] = {name: [] for name in exact}
     for seed in range(N_RUNS):
         found = statistic(task, seed, **options)

@@ -22,16 +22,20 @@ server = ServerApp()
 @client.query()
 def query(message, context):
     text = {answer}
-    return Message(RecordDict({{"said": ConfigRecord({{"text": text}})}}), reply_to=message)
+    content = RecordDict({{"said": ConfigRecord({{"text": text}})}})
+    return Message(content, reply_to=message)
 
 @server.main()
 def main(grid, context):
     import time
     while not (nodes := list(grid.get_node_ids())):
         time.sleep(0.2)
-    asked = [Message(RecordDict(), dst_node_id=node, message_type="query") for node in nodes]
-    for reply in grid.send_and_receive(asked, timeout=60):
-        print("SAID", reply.error if reply.has_error() else reply.content["said"]["text"], flush=True)
+    queries = [
+        Message(RecordDict(), dst_node_id=node, message_type="query") for node in nodes
+    ]
+    for reply in grid.send_and_receive(queries, timeout=60):
+        text = reply.error if reply.has_error() else reply.content["said"]["text"]
+        print("SAID", text, flush=True)
 """
 HONEST = '"nothing"'
 THIEF = 'open(context.node_config["data-path"]).read()'
@@ -41,19 +45,12 @@ def pyproject(version: str = "0.1.0", name: str = "counted") -> str:
     """A complete one."""
     return "\n".join(
         [
-            "[project]",
-            f'name = "{name}"',
-            f"version = {version!r}",
-            'description = ""',
-            'license = "Apache-2.0"',
-            "dependencies = []",
-            "[tool.flwr.app]",
-            'publisher = "somebody"',
-            "[tool.flwr.app.components]",
-            f'serverapp = "{name}:server"',
-            f'clientapp = "{name}:client"',
+            "[project]", f'name = "{name}"', f"version = {version!r}",
+            'description = ""', 'license = "Apache-2.0"', "dependencies = []",
+            "[tool.flwr.app]", 'publisher = "somebody"', "[tool.flwr.app.components]",
+            f'serverapp = "{name}:server"', f'clientapp = "{name}:client"',
         ]
-    )
+    )  # fmt: skip
 
 
 def app_files(

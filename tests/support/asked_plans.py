@@ -35,7 +35,7 @@ class PlanValues:
 
 
 class _Values(SimpleNamespace):
-    """Some attributes of a plan, which can be looked up by its identity, as plans can."""
+    """Some attributes of a plan, which can be looked up by its identity as well."""
 
     __hash__ = object.__hash__
 
@@ -55,18 +55,11 @@ def asked(
         feature_names=(),
     )
     public = _Values(
-        config=config,
-        settings=config,
-        all_rounds=(),
-        is_final=True,
-        epsilon=plan.epsilon,
-        delta=plan.delta,
-        n_clients=plan.n_clients,
-        max_silent=0,
-        server=None,
-        dropout=SimpleNamespace(value="retry"),
+        config=config, settings=config, all_rounds=(), is_final=True,
+        epsilon=plan.epsilon, delta=plan.delta, n_clients=plan.n_clients,
+        max_silent=0, server=None, dropout=SimpleNamespace(value="retry"),
         n_features=plan.n_features,
-    )
+    )  # fmt: skip
     spent = gaussian_cost(spent_total, PlanValues.delta)
     return Proposal(
         cast(Plan, public),

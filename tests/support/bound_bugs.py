@@ -79,7 +79,7 @@ def rows_in_two_bins_of_distance(patch: pytest.MonkeyPatch) -> None:
 
 
 def shares_of_distances_not_divided_by_rows(patch: pytest.MonkeyPatch) -> None:
-    """At client level: the histogram of all rows as it is, not a mean that is clipped."""
+    """At client level: the histogram of all rows, not a mean that is clipped."""
     sent = Setting.sent
 
     def unclipped(setting: Any, arrays: Any, n_rows: int, parts: Any) -> Any:

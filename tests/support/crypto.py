@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.secagg import blinding, ciphers, keys
+from flwr_dpkmeans.secagg import blinding, ciphers, credentials, keys
 
 Words = NDArray[np.uint64]
 
@@ -45,7 +45,8 @@ def replace_group_key(patch: pytest.MonkeyPatch, generate: Callable[[], bytes]) 
 
 def speak_version(patch: pytest.MonkeyPatch, version: int) -> None:
     """Let keys be derived as another version of the protocol does."""
-    patch.setattr(keys, "PROTOCOL_VERSION", version)
+    for module in (keys, credentials):
+        patch.setattr(module, "PROTOCOL_VERSION", version)
 
 
 def no_blinding(patch: pytest.MonkeyPatch) -> None:

@@ -40,7 +40,7 @@ def compose_delta(events: Sequence[Event], epsilon: float) -> float:
 
 
 def _analysed_delta(totals: accounting.Totals, epsilon: float) -> float:
-    """Return the least delta by any rule, for the noise that is analysed and its slack."""
+    """Return the least delta by any rule, for the analysed noise and its slack."""
     delta = 1.0
     if epsilon >= totals.pure:
         delta = min(delta, accounting.gdp_delta(totals, epsilon - totals.pure))

@@ -28,12 +28,6 @@ def draft_of(
     """
     settings = {"n_clusters": 2, "bounds": ((-1.0,), (1.0,))} | values
     return draft_plan(
-        parse_config(**settings),
-        run_id=run_id,
-        n_clients=n_clients,
-        seed=seed,
-        n_features=width,
-        n_examples=counted,
-        box=box,
-        server=server,
-    )
+        parse_config(**settings), run_id=run_id, n_clients=n_clients, seed=seed,
+        n_features=width, n_examples=counted, box=box, server=server,
+    )  # fmt: skip

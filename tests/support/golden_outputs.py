@@ -1,6 +1,6 @@
-"""What a run plans, sends, charges and says, as digests that a change of structure keeps.
+"""What a run plans, sends, charges and says, as digests that restructuring keeps.
 
-Renew them with ``PYTHONPATH=.:tests:tests/runs python tests/support/golden_outputs.py``.
+Renew: ``PYTHONPATH=.:tests:tests/runs python tests/support/golden_outputs.py``.
 A digest may change only where a change of what others see is meant; the commit that
 renews the file says why.
 """
@@ -91,7 +91,7 @@ def described(message: Message) -> list[Any]:
 
 
 def traffic(trust: str) -> str:
-    """Digest of every message of one run, in the order of their directions and nodes."""
+    """Digest of every message of one run, in the order of directions and nodes."""
     federation = make_federation(grid_parts([60, 70, 80]), run_id=77)
     messages: list[Any] = []
 

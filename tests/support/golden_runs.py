@@ -60,7 +60,7 @@ def rounded(value: Any) -> Any:
 
 
 def digest_of(run: Run) -> str:
-    """SHA-256 of centroids and counts on the grid, and of the report, a part of each."""
+    """SHA-256 of centroids and counts on the grid, and of the report; some digits."""
     case, engine, extra = run
     km = estimator(case, engine=engine, **EXTRAS[extra])
     km.fit(

@@ -53,23 +53,13 @@ class Kind:
 
 
 KINDS = (
-    Kind(
-        (32, 8), (0, 2), (74, 9), (0.7, 0.6), (-0.2, 0.2), (126, 9), (36.8, 0.3), 0.01
-    ),
-    Kind(
-        (76, 7), (11, 2), (70, 10), (4.7, 0.5), (0.6, 0.4), (108, 9), (38.7, 0.4), 0.12
-    ),
-    Kind(
-        (57, 8),
-        (8, 1.5),
-        (92, 10),
-        (1.2, 0.6),
-        (0.1, 0.25),
-        (148, 10),
-        (36.7, 0.3),
-        0.02,
-    ),
-)
+    Kind((32, 8), (0, 2), (74, 9), (0.7, 0.6), (-0.2, 0.2), (126, 9), (36.8, 0.3),
+         0.01),
+    Kind((76, 7), (11, 2), (70, 10), (4.7, 0.5), (0.6, 0.4), (108, 9), (38.7, 0.4),
+         0.12),
+    Kind((57, 8), (8, 1.5), (92, 10), (1.2, 0.6), (0.1, 0.25), (148, 10), (36.7, 0.3),
+         0.02),
+)  # fmt: skip
 
 
 def _comma(value: float, digits: int) -> str:
@@ -78,12 +68,8 @@ def _comma(value: float, digits: int) -> str:
 
 def _note(generator: np.random.Generator) -> str:
     notes = (
-        "keine",
-        'sagt: "es geht"',
-        "wach;\norientiert",
-        "Zeile 1\nZeile 2\n1;2;3",
-        "",
-    )
+        "keine", 'sagt: "es geht"', "wach;\norientiert", "Zeile 1\nZeile 2\n1;2;3", "",
+    )  # fmt: skip
     return str(generator.choice(notes))
 
 

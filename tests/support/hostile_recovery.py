@@ -59,15 +59,9 @@ class HostileServer:
         told = dict.fromkeys(sent, federation.cohorts[asked])
         named = dict.fromkeys(given, federation.named[asked])
         return cls(
-            federation,
-            asked,
-            colluders,
-            told,
-            named,
-            dict(sent),
-            dict(given),
+            federation, asked, colluders, told, named, dict(sent), dict(given),
             federation.all_vectors[asked],
-        )
+        )  # fmt: skip
 
     def ask_vectors(
         self, told: Mapping[int, Iterable[int]], *, blinded: bool = False

@@ -32,17 +32,9 @@ from flwr_dpkmeans.node.ledger_entries import LedgerEntry
 from flwr_dpkmeans.node.ledger_file import FileLedger
 
 WATCHED = (
-    "open",
-    "lseek",
-    "read",
-    "write",
-    "ftruncate",
-    "fsync",
-    "fstat",
-    "stat",
-    "close",
+    "open", "lseek", "read", "write", "ftruncate", "fsync", "fstat", "stat", "close",
     "flock",
-)
+)  # fmt: skip
 TRACED = {module.__file__ for module in (durable_files, ledger_module, ledger_file)}
 
 

@@ -98,7 +98,8 @@ class LocalSuperLink:
             "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(self.port),
             "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
             "PATH": (
-                f"{Path(sys.executable).parent}{os.pathsep}{environment.get('PATH', '')}"
+                f"{Path(sys.executable).parent}{os.pathsep}"
+                f"{environment.get('PATH', '')}"
             ),
             "RAY_DISABLE_IMPORT_WARNING": "1",
             # Else Ray joins the cluster that was started last on this machine, which

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -21,15 +22,16 @@ from flwr_dpkmeans.flower import _private
 
 
 def replace_call(
-    patch: pytest.MonkeyPatch, name: str, call: Callable[..., Any]
+    patch: pytest.MonkeyPatch, name: str, call: Any, *, of: Any = os
 ) -> None:
-    """Let ``call`` be a function of `os`, such as one that fails."""
-    patch.setattr(os, name, call)
+    """Let ``call`` be a function of the system, by default of `os`: one that fails."""
+    patch.setattr(of, name, call)
 
 
 def replace_entropy(patch: pytest.MonkeyPatch, draw: Callable[[int], bytes]) -> None:
     """Let ``draw(n_bytes)`` give the system's random bytes."""
     replace_call(patch, "urandom", draw)
+    replace_call(patch, "_urandom", draw, of=random)  # what `secrets` draws from
 
 
 def counting_bytes() -> Callable[[int], bytes]:
@@ -54,22 +56,22 @@ def replace_rights(patch: pytest.MonkeyPatch, may: Callable[..., bool]) -> None:
 
 def replace_room(patch: pytest.MonkeyPatch, usage: Callable[[Path], Any]) -> None:
     """Let ``usage(path)`` say how full a disk is."""
-    patch.setattr(shutil, "disk_usage", usage)
+    replace_call(patch, "disk_usage", usage, of=shutil)
 
 
 def replace_time(patch: pytest.MonkeyPatch, now: Callable[[], float]) -> None:
     """Let the system's clock show another time."""
-    patch.setattr(time, "time", now)
+    replace_call(patch, "time", now, of=time)
 
 
 def replace_sleep(patch: pytest.MonkeyPatch, sleep: Callable[[float], object]) -> None:
     """Let ``sleep(seconds)`` stand for every wait."""
-    patch.setattr(time, "sleep", sleep)
+    replace_call(patch, "sleep", sleep, of=time)
 
 
 def replace_start(patch: pytest.MonkeyPatch, start: Callable[..., Any]) -> None:
     """Let ``start(command, **options)`` start programs."""
-    patch.setattr(subprocess, "Popen", start)
+    replace_call(patch, "Popen", start, of=subprocess)
 
 
 def install_flower(patch: pytest.MonkeyPatch, version: str) -> None:
@@ -89,4 +91,4 @@ def replace_process_id(patch: pytest.MonkeyPatch, number: Callable[[], int]) -> 
 
 def type_command(patch: pytest.MonkeyPatch, words: list[str]) -> None:
     """Let the program have been started with other words."""
-    patch.setattr(sys, "argv", words)
+    replace_call(patch, "argv", words, of=sys)

@@ -4,7 +4,7 @@ the server receives kept.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -48,14 +48,10 @@ class Federation:
     def __post_init__(self) -> None:
         for node in self.node_ids:
             self.states[node] = Retry(
-                run_id=self.run_id,
-                node_id=node,
-                private_key=generate_private_key(),
-                min_cohort=self.min_cohort,
-                max_silent=self.max_silent,
-                authored=self.authored,
-                plan_digest=b"digest of the plan",
-            )
+                run_id=self.run_id, node_id=node, private_key=generate_private_key(),
+                min_cohort=self.min_cohort, max_silent=self.max_silent,
+                authored=self.authored, plan_digest=b"digest of the plan",
+            )  # fmt: skip
         keys = {
             node: public_key_of(state.private_key)
             for node, state in self.states.items()
@@ -178,3 +174,12 @@ def altered(reply: SumReply, values: Ring) -> SumReply:
     return SumReply(
         reply.round_index, reply.attempt, MaskedVector(values), reply.tag, reply.boxes
     )
+
+
+def combinations(vectors: Iterable[Ring | int]) -> Ring:
+    """All sums of words with coefficients -1, 0 and 1."""
+    sums = np.zeros(1, dtype=np.uint64)
+    for vector in vectors:
+        word = np.asarray(vector, dtype=np.uint64)
+        sums = np.concatenate([sums, sums + word, sums - word])
+    return sums

@@ -5,6 +5,7 @@ Contents built and read, and a server that is driven.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -57,27 +58,11 @@ from flwr_dpkmeans.sums.wire import (
 )
 
 __all__ = [
-    "MAX_BLOB_BYTES",
-    "MAX_BOXES",
-    "MAX_LIST_BYTES",
-    "MAX_PLAN_BYTES",
-    "MAX_PLAN_ENTRIES",
-    "RECORD",
-    "VECTOR_LAYOUT",
-    "VECTOR_RECORD",
-    "WAIT",
-    "Stage",
-    "Status",
-    "Versions",
-    "dump_plan",
-    "installed_versions",
-    "load_plan",
-    "pack_boxes",
-    "plan_digest",
-    "stated_versions",
-    "unpack_boxes",
-    "unpack_roster",
-]
+    "MAX_BLOB_BYTES", "MAX_BOXES", "MAX_LIST_BYTES", "MAX_PLAN_BYTES",
+    "MAX_PLAN_ENTRIES", "RECORD", "VECTOR_LAYOUT", "VECTOR_RECORD", "WAIT", "Stage",
+    "Status", "Versions", "dump_plan", "installed_versions", "load_plan", "pack_boxes",
+    "plan_digest", "stated_versions", "unpack_boxes", "unpack_roster",
+]  # fmt: skip
 WAIT = "wait"
 
 
@@ -112,6 +97,12 @@ def request_content(
 
 def unmask_request_content(request: UnmaskRequest) -> RecordDict:
     return content_of(encode_request(Request(Stage.UNMASK, request)))
+
+
+def stage_and_round(message: Message) -> tuple[str, int]:
+    """Phase and round of a request."""
+    header = json.loads(str(message.content.config_records[RECORD]["header"]))
+    return header["stage"], header.get("round", -1)
 
 
 def stage_of(content: RecordDict) -> Stage | None:
@@ -185,21 +176,13 @@ def parse_failure(content: RecordDict) -> tuple[Status, str, str]:
 
 
 READERS: Mapping[str, Callable[[RecordDict], Any]] = {
-    "stage": stage_of,
-    "header": header_of,
-    "plan": plan_blob,
-    "request": parse_request,
-    "sum request": parse_sum_request,
-    "finish request": parse_finish_request,
-    "share request": parse_share_request,
-    "unmask request": parse_unmask_request,
-    "keys reply": parse_keys_reply,
-    "sum reply": parse_sum_reply,
-    "finish reply": parse_finish_reply,
-    "share reply": parse_share_reply,
-    "unmask reply": parse_unmask_reply,
-    "failure": parse_failure,
-}
+    "stage": stage_of, "header": header_of, "plan": plan_blob, "request": parse_request,
+    "sum request": parse_sum_request, "finish request": parse_finish_request,
+    "share request": parse_share_request, "unmask request": parse_unmask_request,
+    "keys reply": parse_keys_reply, "sum reply": parse_sum_reply,
+    "finish reply": parse_finish_reply, "share reply": parse_share_reply,
+    "unmask reply": parse_unmask_reply, "failure": parse_failure,
+}  # fmt: skip
 """Everything that reads what a peer sent."""
 
 

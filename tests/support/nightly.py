@@ -20,7 +20,7 @@ OUT_OF_TIME = "no time is left for this file"
 
 
 def spread(n_cases: int, keep: int) -> frozenset[int]:
-    """Indices of ``keep`` of so many cases, evenly spread from the first to the last."""
+    """Indices of ``keep`` of so many cases, evenly from the first to the last."""
     if keep >= n_cases:
         return frozenset(range(n_cases))
     if keep == 1:

@@ -92,14 +92,10 @@ def draws_of(plan: Plan, index: int) -> list[Draw]:
         entries = int(np.prod(block.shape))
         noises.append(
             Noise(
-                block.noise is NoiseShape.GAUSSIAN,
-                scale,
-                block.sensitivity.bound,
-                entries,
-                GRID,
-                shares,
+                block.noise is NoiseShape.GAUSSIAN, scale, block.sensitivity.bound,
+                entries, GRID, shares,
             )
-        )
+        )  # fmt: skip
     rate = plan.config.client_sampling_rate if index > 0 else 1.0
     return [Draw(tuple(noises), rate)]
 
@@ -357,15 +353,10 @@ class Request:
             else None
         )
         return draft_plan(
-            config,
-            run_id=1,
-            n_clients=self.n_clients,
-            seed=7,
-            n_features=self.n_features,
-            n_examples=self.counted,
-            server=self.server,
+            config, run_id=1, n_clients=self.n_clients, seed=7,
+            n_features=self.n_features, n_examples=self.counted, server=self.server,
             box=box,
-        )
+        )  # fmt: skip
 
 
 def log_uniform(generator: np.random.Generator, low: float, high: float) -> float:

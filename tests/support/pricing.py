@@ -142,7 +142,7 @@ def slack_of(draws: Iterable[Draw]) -> Slack:
 
 
 def gdp_delta(epsilon: float, mu: float) -> Any:
-    """The trade-off of two normal distributions a distance of mu apart, in many digits."""
+    """Trade-off of two normal distributions a distance of mu apart, in many digits."""
     with mpmath.workdps(DIGITS):
         e, m = mpmath.mpf(epsilon), mpmath.mpf(mu)
         return mpmath.ncdf(m / 2 - e / m) - mpmath.exp(e) * mpmath.ncdf(-m / 2 - e / m)
@@ -555,3 +555,10 @@ def renyi_epsilon(draws: Sequence[Draw], delta: float) -> float:
         )
         divergences += count * total / (orders - 1)
     return float(rdp.compute_epsilon(orders, divergences, delta)[0])
+
+
+@dataclass(frozen=True)
+class Unpriced:
+    """A release that no rule prices."""
+
+    name: str

@@ -48,7 +48,7 @@ GRID = 2.0**16
 
 @dataclass
 class Federation:
-    """Clients with their ledgers on one grid, and the strategy that was last started."""
+    """Clients with their ledgers on one grid, and the strategy started last."""
 
     clients: dict[int, KMeansClient]
     ledgers: dict[int, MemoryLedger]
@@ -57,6 +57,8 @@ class Federation:
     strategy: PrivateKMeans | None = None
     strategy_class: type[PrivateKMeans] = PrivateKMeans
     """The server's program; a hostile one is a subclass."""
+    settings: dict[int, NodeSettings] = field(default_factory=dict)
+    """Of each node, read at each message."""
 
     def start(self, config: RunConfig | None = None, **values: Any) -> KMeansResult:
         """Run the whole protocol."""
@@ -96,24 +98,30 @@ def make_federation(
     ledgers: dict[int, MemoryLedger] | None = None,
     run_id: int | None = None,
     identities: dict[int, Identity] | None = None,
+    show_logs: Callable[[Any], None] | None = None,
 ) -> Federation:
     """Build a federation of one node per part.
 
     `loaders` replaces ``load_data`` of single nodes.
     """
     clients, own_ledgers, nodes = {}, {}, []
+    own_settings: dict[int, NodeSettings] = {}
+    logs: dict[str, Any] = {} if show_logs is None else {"show_logs": show_logs}
     for node_id, part in enumerate(parts, start=FIRST_NODE_ID):
         client = KMeansClient(part)
         ledger = (ledgers or {}).get(node_id) or MemoryLedger()
         own_policy = (policies or {}).get(node_id) or policy or ClientPolicy()
-        settings = NodeSettings(
+        own_settings[node_id] = NodeSettings(
             own_policy, ledger, "rows", identity=(identities or {}).get(node_id)
         )
         load = (loaders or {}).get(node_id) or (lambda _, client=client: client)
         nodes.append(
             Node(
                 client_app(
-                    load, mod=SecureAggregation(lambda _, settings=settings: settings)
+                    load,
+                    mod=SecureAggregation(
+                        lambda _, node=node_id: own_settings[node], **logs
+                    ),
                 )
             )
         )
@@ -124,6 +132,7 @@ def make_federation(
         own_ledgers,
         FaultyGrid(nodes, run_id=run_id or next(_run_ids), faults=faults),
         faults,
+        settings=own_settings,
     )
 
 

@@ -33,7 +33,7 @@ RUN = 7
 
 @dataclass
 class RecoveryFederation:
-    """A run; `gone` never answer again, and whoever falls silent at a stage joins them."""
+    """A run; `gone` never answer again; whoever falls silent joins them."""
 
     states: dict[int, Recover]
     session: RecoverSession
@@ -69,30 +69,19 @@ class RecoveryFederation:
         slots = Slots(*rounds, n_attempts)
         states = {
             node: Recover(
-                RUN,
-                node,
-                generate_private_key(),
-                min_cohort,
-                max_silent,
-                authored,
-                PLAN,
-                slots=slots,
+                RUN, node, generate_private_key(), min_cohort, max_silent, authored,
+                PLAN, slots=slots,
             )
             for node in range(10, 10 + n_clients)
-        }
+        }  # fmt: skip
         roster = Roster.of(
             0,
             {node: public_key_of(state.private_key) for node, state in states.items()},
         )
         session = RecoverSession(
-            RUN,
-            roster,
-            slots,
-            min_cohort=min_cohort,
-            max_retries=n_attempts - 1,
-            max_silent=max_silent,
-            authored=authored,
-        )
+            RUN, roster, slots, min_cohort=min_cohort, max_retries=n_attempts - 1,
+            max_silent=max_silent, authored=authored,
+        )  # fmt: skip
         return cls(states, session, rounds[0], np.random.default_rng(seed), length)
 
     def share(self, silent: Collection[int] = ()) -> None:

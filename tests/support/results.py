@@ -1,4 +1,4 @@
-"""Reports and results of runs that nobody made, for what writes, draws and reads them."""
+"""Reports and results of runs that nobody made, to be written, drawn and read."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ Compute = Callable[[Wrapped, Any, int], Any]
 def plant_statistic(
     patch: pytest.MonkeyPatch, around: Callable[[Compute], Compute]
 ) -> None:
-    """Let ``around(honest)(app, memory, round_index)`` ask a client for its statistic."""
+    """Ask clients for statistics by ``around(honest)(app, memory, round_index)``."""
     patch.setattr(Wrapped, "compute", around(Wrapped.compute))
 
 

@@ -58,9 +58,16 @@ class StandInNode:
         The FAB that each run brings.
     allowed : frozenset of str, optional
         SHA-256 of the apps that are approved.
+    read : callable, optional
+        Reads an app's configuration; by default as Flower does.
     """
 
-    def __init__(self, content: bytes, allowed: frozenset[str] | None = None) -> None:
+    def __init__(
+        self,
+        content: bytes,
+        allowed: frozenset[str] | None = None,
+        read: Callable[..., dict[str, Any]] | None = None,
+    ) -> None:
         factory = NodeStateFactory(ObjectStoreFactory())
         self.state: Any = factory.state()
         self.state.set_node_id(NODE_ID)
@@ -71,10 +78,23 @@ class StandInNode:
         self.sent: list[Message] = []
         self.objects: list[str] = []
         self.ended: list[str] = []
-        self.read_config = guarded_config(
-            start_client_internal.get_fused_config_from_fab, allowed
-        )
+        read = read or start_client_internal.get_fused_config_from_fab
+        self.read_config = guarded_config(read, allowed)
         self._n_runs = 0
+
+    def play(self, name: str, handler: Callable[..., Any]) -> None:
+        """Let a handler answer apps from now on."""
+        vars(self.handlers)[name] = handler
+
+    @contextlib.contextmanager
+    def bringing(self, content: bytes) -> Iterator[None]:
+        """Let the SuperLink send another app for a while."""
+        before = self.fab
+        self.fab = Fab(hashlib.sha256(content).hexdigest(), content, {})
+        try:
+            yield
+        finally:
+            self.fab = before
 
     def receive(self, monkeypatch: Any) -> int | None:
         """Take in one message as Flower's own loop does, and return its run's id."""
@@ -98,16 +118,12 @@ class StandInNode:
             start_client_internal, "get_fused_config_from_fab", self.read_config
         )
         return start_client_internal._pull_and_store_message(
-            state=self.state,
-            object_store=self.state.object_store,
-            node_config={},
+            state=self.state, object_store=self.state.object_store, node_config={},
             receive=lambda: (remove_content_from_message(message), tree),
-            get_run=lambda _: run,
-            get_fab=lambda *_: self.fab,
+            get_run=lambda _: run, get_fab=lambda *_: self.fab,
             pull_object=lambda _, name: contents[name],
-            confirm_message_received=lambda *_: None,
-            trusted_entities=None,
-        )
+            confirm_message_received=lambda *_: None, trusted_entities=None,
+        )  # fmt: skip
 
     def answer(self, monkeypatch: Any, **pace: float) -> None:
         """Wait for the reply and send it, as Flower's own loop does under watch."""
@@ -163,7 +179,7 @@ class StandInNode:
 def apps_of(
     address: str, home: Path, allowed: frozenset[str]
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the guarded program that starts apps; its errors go into ``home/apps.log``."""
+    """Run the guarded program that starts apps; errors go to ``home/apps.log``."""
     home.mkdir(mode=0o700, parents=True)
     environment = os.environ | write_programs(
         Guard(allowed, home / "apps", home / "alerts.log"), home / "programs"

@@ -37,7 +37,7 @@ def plant_noise(patch: pytest.MonkeyPatch, draw: Draw) -> None:
 def watch_noise(
     patch: pytest.MonkeyPatch, note: Callable[[Words, float | None], None]
 ) -> None:
-    """Note what every trust model draws, honest or not, and its share, if it has one."""
+    """Note what every trust model draws, honest or not, and its share, if any."""
     for model in [*TRUST_MODELS.values()]:
         kind = type(model)
 

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from support.drafts import draft_of
+from support.on_the_grid import grid_points
 
 from flwr_dpkmeans.algorithms.lloyd_family.fastlloyd_noise import (
     cluster_radius,
@@ -256,16 +257,10 @@ def exact_norm_is_within(change: Floats, block: Block) -> bool:
     return sum((entry**2 for entry in entries), Fraction(0)) <= bound**2
 
 
-def grid_points(generator: np.random.Generator, rows: int, d: int) -> Floats:
-    return generator.integers(-65536, 65537, (rows, d)) / GRID
-
-
 def adversarial_rows(
     centroids: Floats, radius: float | None, generator: np.random.Generator
 ) -> Floats:
-    """Corners, walls, centroids, bisectors, points at the radius and one grid step on
-    either side of it.
-    """
+    """Corners, walls, centroids, bisectors, points at the radius or a step off."""
     k, d = centroids.shape
     corners = [
         list(corner)

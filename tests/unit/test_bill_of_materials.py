@@ -33,11 +33,8 @@ def wheel(folder: Path, *, with_bill: bool) -> zipfile.ZipFile:
     }
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
-        cwd=ROOT,
-        env=environment,
-        check=True,
-        capture_output=True,
-    )
+        cwd=ROOT, env=environment, check=True, capture_output=True,
+    )  # fmt: skip
     (path,) = folder.glob("*.whl")
     return zipfile.ZipFile(path)
 

@@ -25,14 +25,9 @@ TABLE = ("age", "income")
 
 
 def run(
-    folder: Path,
-    rows: list[str],
-    names: tuple[str, ...] = TABLE,
-    policy: ClientPolicy | None = None,
-    *,
-    writes: bool = False,
-    **options: Any,
-) -> tuple[KMeansResult, list[MemoryLedger], list[KMeansClient]]:
+    folder: Path, rows: list[str], names: tuple[str, ...] = TABLE,
+    policy: ClientPolicy | None = None, *, writes: bool = False, **options: Any,
+) -> tuple[KMeansResult, list[MemoryLedger], list[KMeansClient]]:  # fmt: skip
     """One run of two clients with these columns under a bounds file with these rows."""
     bounds = folder / "bounds.csv"
     bounds.write_text("\n".join(["feature,lower,upper", *rows]) + "\n")
@@ -103,26 +98,18 @@ def test_a_table_without_names_is_matched_by_position_if_that_is_asked_for(
 @pytest.mark.parametrize(
     ("rows", "sentence"),
     [
-        (
-            ["age,0,100", "incom,0,100000"],
-            "the plan names 2 columns, of which this client's table of 2 lacks 1: use",
-        ),
-        (
-            ["age,0,100"],
-            "the plan names 1 columns, of which this client's table of 2 lacks 0: use",
-        ),
-        (
-            ["age,0,100", "income,0,1", "more,0,1"],
-            "this client's table has 2 features, but the plan has bounds for 3",
-        ),
+        (["age,0,100", "incom,0,100000"],
+         "the plan names 2 columns, of which this client's table of 2 lacks 1: use"),
+        (["age,0,100"],
+         "the plan names 1 columns, of which this client's table of 2 lacks 0: use"),
+        (["age,0,100", "income,0,1", "more,0,1"],
+         "this client's table has 2 features, but the plan has bounds for 3"),
     ],
-)
+)  # fmt: skip
 def test_anything_else_is_refused_before_budget_is_spent(
     tmp_path: Path, rows: list[str], sentence: str
 ) -> None:
-    """The sentence is read by the server, so it tells numbers and no name of the
-    client's table.
-    """
+    """The server reads the sentence: it has numbers, and no name of the table."""
     with pytest.raises(RefusalError) as caught:
         run(tmp_path, rows)
     assert sentence in str(caught.value)
@@ -132,7 +119,7 @@ def test_anything_else_is_refused_before_budget_is_spent(
 @pytest.mark.parametrize(
     "rows", [["age,0,100", "income,0,100000"], ["income,0,100000", "age,0,100"]]
 )
-def test_a_policy_s_bounds_are_those_of_the_own_columns_whatever_order_the_server_chooses(
+def test_a_policy_s_bounds_are_those_of_columns_in_whatever_order(
     tmp_path: Path, rows: list[str]
 ) -> None:
     allowed = ClientPolicy(allowed_bounds=((0.0, 100.0), (0.0, 1e5)))

@@ -162,12 +162,9 @@ def test_unknown_parameter_gets_the_nearest_name(key: str, closest: str) -> None
 
 
 INTERNAL = {
-    "private_bounds",
-    "bounds_share",
-    "count_share",
-    "evaluation_share",
+    "private_bounds", "bounds_share", "count_share", "evaluation_share",
     "client_sampling_rate",
-}
+}  # fmt: skip
 INTERNAL |= {"evaluation_radius"}
 """What a run's options are called where objects, such as `PrivateBounds`, hold them."""
 
@@ -293,16 +290,10 @@ def test_reversed_equal_or_infinite_bounds_name_the_feature(
 @pytest.mark.parametrize(
     "bounds",
     [
-        None,
-        1.0,
-        (-1.0, 1.0),
-        [(-1.0,), (1.0,)],
-        ((1.0,),),
-        "0,1",
-        (("a",), (1.0,)),
+        None, 1.0, (-1.0, 1.0), [(-1.0,), (1.0,)], ((1.0,),), "0,1", (("a",), (1.0,)),
         ((0.0,), (True,)),
     ],
-)
+)  # fmt: skip
 def test_bounds_must_be_a_pair_of_tuples(bounds: object) -> None:
     assert (
         sentence(bounds=bounds)
@@ -440,17 +431,12 @@ def test_columns_are_named_or_counted_and_ten_words_are_shown() -> None:
         ("ALPHA", ["beta", "Alpha"], "did you mean 'Alpha'?"),
         ("ab", ["axyb", "abcdefg"], "did you mean 'axyb'?"),
         ("abcd", ["abxxxxxx", "b"], "choose one of 'abxxxxxx', 'b'."),
-        (
-            "cafe\u0301",
-            ["caf\xe9"],
-            (
-                "copy 'caf\xe9', which looks the same but has other characters"
-                " ('caf\\xe9')."
-            ),
-        ),
+        ("cafe\u0301", ["caf\xe9"],
+         "copy 'caf\xe9', which looks the same but has other characters"
+         " ('caf\\xe9')."),
         (3, [], "add it; no name is left that could be meant."),
     ],
-)
+)  # fmt: skip
 def test_the_nearest_name_has_half_of_the_letters_whatever_their_case(
     value: Any, valid: list[str], tail: str
 ) -> None:
@@ -460,33 +446,18 @@ def test_the_nearest_name_has_half_of_the_letters_whatever_their_case(
 @pytest.mark.parametrize(
     ("read", "kind", "taken", "refused"),
     [
-        (
-            partial(require_real, "x", mend="give 1"),
-            float,
-            [0, -1.5, Fraction(1, 2)],
-            [math.nan, math.inf, True, "1"],
-        ),
-        (
-            partial(require_positive, "x"),
-            float,
-            [5e-324, 1.7e308, 0.5, 3, Fraction(1, 2), np.float32(2.0)],
-            [0.0, -5e-324, 0, -1, math.inf, math.nan, True, "1", None],
-        ),
-        (
-            require_delta,
-            float,
-            [5e-324, math.nextafter(1, 0), Fraction(1, 2)],
-            [0.0, 1.0, 0, 1, math.nan, True],
-        ),
-        (
-            partial(require_whole, "x", least=2, most=4),
-            int,
-            [2, 3, 4, np.int8(3)],
-            [1, 5, 2.0, True, None],
-        ),
+        (partial(require_real, "x", mend="give 1"), float, [0, -1.5, Fraction(1, 2)],
+         [math.nan, math.inf, True, "1"]),
+        (partial(require_positive, "x"), float,
+         [5e-324, 1.7e308, 0.5, 3, Fraction(1, 2), np.float32(2.0)],
+         [0.0, -5e-324, 0, -1, math.inf, math.nan, True, "1", None]),
+        (require_delta, float, [5e-324, math.nextafter(1, 0), Fraction(1, 2)],
+         [0.0, 1.0, 0, 1, math.nan, True]),
+        (partial(require_whole, "x", least=2, most=4), int, [2, 3, 4, np.int8(3)],
+         [1, 5, 2.0, True, None]),
         (partial(require_whole, "x", least=0), int, [0, 10**30], [-1, False]),
     ],
-)
+)  # fmt: skip
 def test_numbers_are_taken_up_to_their_bounds(
     read: Any, kind: type, taken: list[Any], refused: list[Any]
 ) -> None:
@@ -500,9 +471,7 @@ def test_numbers_are_taken_up_to_their_bounds(
             read(value=value)
 
 
-def test_a_whole_number_that_will_not_do_is_answered_with_the_least_or_as_the_caller_says() -> (
-    None
-):
+def test_a_whole_number_that_will_not_do_is_answered_as_the_caller_says() -> None:
     for more, told in (
         ({}, "of at least 2: give for example 2"),
         ({"most": 4, "mend": "give 3"}, "from 2 to 4: give 3"),
@@ -532,7 +501,7 @@ def test_help_tells_every_option_of_an_object(group: type[Group]) -> None:
 def test_what_is_no_finite_number_is_refused_in_one_sentence(
     value: object, said: str
 ) -> None:
-    """An integer beyond all floats too, whose digits Python itself may refuse to write."""
+    """Also an integer beyond all floats, which Python may refuse to write."""
     with pytest.raises(
         ConfigurationError,
         match=f"^limit is {said}, but it must be a finite number: give 1.0.$",

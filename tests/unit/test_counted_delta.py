@@ -39,13 +39,9 @@ def first_plan(**values: Any) -> Plan:
         "algorithm": "fastlloyd",
     }
     return draft_plan(
-        parse_config(**(defaults | values)),
-        run_id=9,
-        n_clients=5,
-        seed=7,
-        n_features=2,
+        parse_config(**defaults | values), run_id=9, n_clients=5, seed=7, n_features=2,
         n_examples=None,
-    )
+    )  # fmt: skip
 
 
 def counted(plan: Plan, n: int) -> Plan:
@@ -110,9 +106,7 @@ def test_a_given_delta_is_lowered_only_where_it_would_not_be_below_one_over_n() 
     assert counted(first_plan(delta=1e-15), 10**9).delta == 1e-15
 
 
-def test_large_shares_of_what_comes_first_leave_the_algorithm_something_and_the_report_says_what_delta_is_not() -> (
-    None
-):
+def test_large_shares_of_what_comes_first_leave_something_and_are_reported() -> None:
     values: dict[str, Any] = {
         "private_bounds": True,
         "bounds_share": 0.45,
@@ -145,9 +139,7 @@ def test_a_report_says_that_a_count_has_lowered_delta() -> None:
 
 @pytest.mark.parametrize("algorithm", COUNTING)
 def test_a_run_whose_count_lowers_delta_reaches_its_end(algorithm: str) -> None:
-    """Through messages, with a ledger on every node, which is charged the delta that
-    the run began with.
-    """
+    """Every node's ledger is charged the delta that the run began with."""
     parts = [np.random.default_rng(i).uniform(-1.0, 1.0, (2000, 2)) for i in range(2)]
     km = FederatedKMeans(
         3, algorithm=algorithm, bounds=(-1.0, 1.0), n_examples="private", delta=0.01
@@ -191,12 +183,7 @@ def normal_delta(epsilon: np.ndarray[Any, Any], mu: float) -> Any:
 def true_deltas(
     levels: dict[float, tuple[float, float, float]], std: float, n: float, other: float
 ) -> dict[float, float]:
-    """For each reported delta, the largest P[E] - exp(epsilon) P'[E] over the events E
-    inside of it.
-
-    `levels` maps a delta to (least count, largest count, mu of the rounds that follow);
-    the count is normal around `n` or, in the neighbouring table, `other`.
-    """
+    """For each reported delta the largest P[E] - exp(epsilon) P'[E] inside of it."""
     nodes, weights = np.polynomial.legendre.leggauss(400)
     found = {}
     for delta, (low, high, mu) in levels.items():
@@ -229,10 +216,7 @@ def levels_of(first: Plan) -> dict[float, tuple[float, float, float]]:
 def test_the_reported_delta_covers_every_event_together_with_its_report(
     place: float, shift: float
 ) -> None:
-    """Also where the count's noise makes both reports likely.
-
-    Together they stay within the first one's delta.
-    """
+    """Also where the count's noise makes both reports likely."""
     first = first_plan()
     levels, std = levels_of(first), 1.0 / gdp(first, 0)
     n = next(iter(levels.values()))[1] + place
@@ -251,9 +235,7 @@ def test_a_smaller_delta_without_its_noise_is_caught() -> None:
 
 @pytest.mark.parametrize("algorithm", COUNTING)
 def test_no_level_has_less_noise_than_the_first(algorithm: str) -> None:
-    """So the whole run is as private as at the first delta, whichever the count leads
-    to.
-    """
+    """So the run is as private as at the first delta, whatever the count."""
     first = first_plan(algorithm=algorithm)
     finals = [counted(first, n) for n in (80_000, 100_000, 1_000_000, 10**9, 2**48)]
     squares = [gdp(plan, *range(plan.last_round + 1)) for plan in finals]

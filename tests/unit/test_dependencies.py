@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from support.machine import replace_call
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.errors import ConfigurationError
@@ -59,7 +60,7 @@ def is_for_types(node: ast.AST) -> bool:
 
 def uninstall_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no package be installed."""
-    monkeypatch.setattr(importlib.metadata, "distributions", lambda **_: [])
+    replace_call(monkeypatch, "distributions", lambda **_: [], of=importlib.metadata)
 
 
 def imports_in(tree: ast.AST) -> Iterator[str]:
@@ -159,13 +160,9 @@ def test_noise_of_a_missing_opendp_is_refused_before_a_client_is_asked(
     algorithm: str, noise: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = parse_config(
-        n_clusters=3,
-        bounds=((-1,), (1,)),
-        n_examples=1000,
-        epsilon=1.0,
-        algorithm=algorithm,
-        noise=noise,
-    )
+        n_clusters=3, bounds=((-1,), (1,)), n_examples=1000, epsilon=1.0,
+        algorithm=algorithm, noise=noise,
+    )  # fmt: skip
     plan = draft_plan(config, run_id=1, n_clients=2, seed=7, n_features=2)
     Server(plan, node_ids=[1, 2])
     uninstall_all(monkeypatch)

@@ -24,17 +24,11 @@ def failed(code: int, source: int) -> Message:
 @pytest.mark.parametrize(
     ("code", "source", "text"),
     [
-        (
-            5,
-            1,
-            (
-                "a node gave no reply: its SuperNode has given no sign of life for 60"
-                " s, or has left"
-            ),
-        ),
+        (5, 1, "a node gave no reply: its SuperNode has given no sign of life for 60"
+         " s, or has left"),
         (2, 77, "node 77 gave no reply: its app failed before it could answer"),
         (99, 77, "node 77 gave no reply: look at its log"),
     ],
-)
+)  # fmt: skip
 def test_the_sentence_names_node_and_cause(code: int, source: int, text: str) -> None:
     assert error_text(failed(code, source)) == f"{text} (Flower's error code {code})"

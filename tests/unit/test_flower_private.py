@@ -178,13 +178,9 @@ def test_a_node_is_listed_with_what_is_shown_of_it() -> None:
 
 def test_every_program_that_flower_starts_is_known() -> None:
     assert set(_private.task_programs()) == {
-        "flwr-agentapp",
-        "flwr-clientapp",
-        "flwr-connector",
-        "flwr-model",
-        "flwr-serverapp",
-        "flwr-simulation",
-    }
+        "flwr-agentapp", "flwr-clientapp", "flwr-connector", "flwr-model",
+        "flwr-serverapp", "flwr-simulation",
+    }  # fmt: skip
 
 
 def test_everything_private_that_is_used_is_looked_at_here() -> None:

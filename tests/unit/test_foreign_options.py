@@ -196,27 +196,11 @@ def test_every_door_refuses_with_the_same_sentence(algorithm: str, option: str) 
     )
 
 
-def test_the_sentence_names_value_algorithm_and_owner() -> None:
-    text = (
-        "alpha is 0.6, but the algorithm is 'proxy_lloyd', which has no such option:"
-        " leave it out, or choose "
-    )
-    assert (
-        sentence_of(lambda: estimator("proxy_lloyd", alpha=0.6).fit(PARTS))
-        == f"{text}'fastlloyd'."
-    )
-    text = sentence_of(lambda: estimator("fastlloyd", noise_kind="paper").fit(PARTS))
-    assert text.startswith("noise_kind is 'paper', but the algorithm is 'fastlloyd'")
-
-
 def test_a_default_that_is_given_is_not_refused() -> None:
     given = {
-        "alpha": 0.8,
-        "schedule": "step",
-        "margin": 1,
-        "noise_kind": "gaussian",
+        "alpha": 0.8, "schedule": "step", "margin": 1, "noise_kind": "gaussian",
         "evaluation_share": 0.05,
-    }
+    }  # fmt: skip
     assert (
         read_config(n_clusters=3, bounds=((0,), (1,)), **given).algorithm
         == "proxy_lloyd"
@@ -224,38 +208,22 @@ def test_a_default_that_is_given_is_not_refused() -> None:
 
 
 WITHOUT_EFFECT: list[tuple[dict[str, Any], str]] = [
-    (
-        {"evaluation_share": 0.1},
-        "evaluation_share is 0.1, but evaluation is 'none', so that it has no effect",
-    ),
-    (
-        {"n_classes": 3},
-        "n_classes is 3, but evaluation is 'none', so that it has no effect",
-    ),
-    (
-        {"evaluation_radius": 0.5},
-        "evaluation_radius is 0.5, but evaluation is 'none', so that it has no effect",
-    ),
-    (
-        {"bounds_share": 0.2},
-        "bounds_share is 0.2, but bounds are not 'private', so that it has no effect",
-    ),
-    (
-        {"count_share": 0.1, "n_examples": 300},
-        "count_share is 0.1, but the rows are not counted",
-    ),
-    (
-        {"max_clusters": 9},
-        (
-            "max_clusters is 9, but n_clusters is 3 and not 'auto', so that it has no"
-            " effect"
-        ),
-    ),
-    (
-        {"examples_per_client": 9},
-        "examples_per_client is 9, but unit is 'record', so that it has no effect",
-    ),
-]
+    ({"evaluation_share": 0.1},
+     "evaluation_share is 0.1, but evaluation is 'none', so that it has no effect"),
+    ({"n_classes": 3},
+     "n_classes is 3, but evaluation is 'none', so that it has no effect"),
+    ({"evaluation_radius": 0.5},
+     "evaluation_radius is 0.5, but evaluation is 'none', so that it has no effect"),
+    ({"bounds_share": 0.2},
+     "bounds_share is 0.2, but bounds are not 'private', so that it has no effect"),
+    ({"count_share": 0.1, "n_examples": 300},
+     "count_share is 0.1, but the rows are not counted"),
+    ({"max_clusters": 9},
+     "max_clusters is 9, but n_clusters is 3 and not 'auto', so that it has no"
+     " effect"),
+    ({"examples_per_client": 9},
+     "examples_per_client is 9, but unit is 'record', so that it has no effect"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("given", "start"), WITHOUT_EFFECT)
@@ -389,35 +357,20 @@ def test_a_schema_says_what_its_bounds_cost(
     [
         ("auto", 20, {"n_clusters": 20, "choose_n_clusters": True}),
         ("auto", 1, {"n_clusters": 1, "choose_n_clusters": True}),
-        (
-            "auto",
-            0,
-            "max_clusters is 0, but it must be an integer of at least 1: give 20.",
-        ),
+        ("auto", 0,
+         "max_clusters is 0, but it must be an integer of at least 1: give 20."),
         (10, 20, {"n_clusters": 10}),
         ("10", 20, "n_clusters is '10', but it must be an integer or 'auto': give 10."),
         (3.0, 20, "n_clusters is 3.0, but it must be an integer or 'auto': give 3."),
-        (
-            math.inf,
-            20,
-            "n_clusters is inf, but it must be an integer or 'auto': give 10.",
-        ),
+        (math.inf, 20,
+         "n_clusters is inf, but it must be an integer or 'auto': give 10."),
         (7, 20, {"n_clusters": 7}),
-        (
-            7,
-            19,
-            (
-                "max_clusters is 19, but n_clusters is 7 and not 'auto', so that it has"
-                " no effect: leave one of the two out."
-            ),
-        ),
-        (
-            "ten",
-            20,
-            "n_clusters is 'ten', but it must be an integer or 'auto': give 10.",
-        ),
+        (7, 19, "max_clusters is 19, but n_clusters is 7 and not 'auto', so that it has"
+         " no effect: leave one of the two out."),
+        ("ten", 20,
+         "n_clusters is 'ten', but it must be an integer or 'auto': give 10."),
     ],
-)
+)  # fmt: skip
 def test_a_number_of_clusters_is_chosen_up_to_a_most_or_given(
     n_clusters: Any, most: int, found: Any
 ) -> None:

@@ -70,20 +70,14 @@ def charged(
     **values: Any,
 ) -> None:
     given = {
-        "data_id": "rows",
-        "plan_digest": "abcd",
-        "release": "sums",
-        "epsilon": 1.5,
+        "data_id": "rows", "plan_digest": "abcd", "release": "sums", "epsilon": 1.5,
         "delta": 1e-6,
-    }
+    }  # fmt: skip
     for index, attempt in attempts:
         entry = LedgerEntry(
-            run_id=run,
-            round_index=index,
-            attempt=attempt,
-            unit="record",
+            run_id=run, round_index=index, attempt=attempt, unit="record",
             **given | values,
-        )
+        )  # fmt: skip
         node.settings.ledger.charge(entry)
 
 
@@ -100,13 +94,10 @@ class Broken(MemoryLedger):
 @pytest.mark.parametrize(
     ("wait", "age", "late"),
     [
-        (None, 1e9, False),
-        (600.0, 500.0, False),
-        (600.0, 700.0, True),
-        (0.5, 9.5, False),
-        (0.5, 11.0, True),
+        (None, 1e9, False), (600.0, 500.0, False), (600.0, 700.0, True),
+        (0.5, 9.5, False), (0.5, 11.0, True),
     ],
-)
+)  # fmt: skip
 def test_a_request_is_late_when_its_sender_has_given_up_and_ten_seconds_have_passed(
     wait: float | None, age: float, late: bool
 ) -> None:

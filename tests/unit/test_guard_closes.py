@@ -7,9 +7,7 @@ from flwr_dpkmeans.sums.client import Guard
 
 
 def test_every_decision_of_a_node_is_its_own() -> None:
-    """A new question that `NodeGuard` forgot would be answered by `Guard`, which
-    refuses nothing.
-    """
+    """What `NodeGuard` forgot would be answered by `Guard`, which refuses nothing."""
     asked = {
         name
         for name, value in vars(Guard).items()

@@ -21,11 +21,7 @@ def test_a_node_loads_no_server() -> None:
     loaded = set(house.executed_modules())
     assert {"sums.client.transitions", "secagg.retry", "secagg.recover"} <= loaded
     server_side = {
-        "secagg.session",
-        "secagg.retry_session",
-        "secagg.recover_session",
-        "sums.server",
-        "sums.local",
-        "sums.checks.plausible",
-    }
+        "secagg.session", "secagg.retry_session", "secagg.recover_session",
+        "sums.server", "sums.local", "sums.checks.plausible",
+    }  # fmt: skip
     assert loaded & server_side == set()

@@ -22,12 +22,7 @@ MODULES = sorted((ROOT / PACKAGE).rglob("*.py"))
 
 
 def imports_of(source: str, name: str, *, is_package: bool) -> Iterator[str]:
-    """Every imported module's dotted name, imports inside functions and of relative
-    names included.
-
-    Those of a module as a program (``if __name__ == "__main__"``) are not: nobody who
-    imports the module runs them.
-    """
+    """Names of imported modules, also inside functions; none of a program."""
     package = name if is_package else name.rpartition(".")[0]
     tree = ast.parse(source)
     tree.body = [node for node in tree.body if not is_program(node)]
@@ -95,7 +90,7 @@ WITH_FLOWER = ("flower", "deploy", "cli")
 
 
 def foreign(name: str, imported: list[str]) -> list[str]:
-    """Imports of other people's packages that do not belong in a module, as sentences."""
+    """Other people's packages that do not belong in a module, as sentences."""
     found = []
     for module in imported:
         top = module.split(".")[0]
@@ -200,28 +195,17 @@ def test_no_modules_import_each_other() -> None:
 
 def test_importing_the_package_imports_no_heavy_library() -> None:
     heavy = [
-        "flwr",
-        "scipy",
-        "sklearn",
-        "ray",
-        "matplotlib",
-        "opendp",
-        "dp_accounting",
-        "pandas",
-        "pyarrow",
-        "hydra",
-    ]
+        "flwr", "scipy", "sklearn", "ray", "matplotlib", "opendp", "dp_accounting",
+        "pandas", "pyarrow", "hydra",
+    ]  # fmt: skip
     code = (
         f"import sys, {PACKAGE}; print([name for name in {heavy!r} if name in"
         " sys.modules])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True,
         cwd=ROOT,
-    )
+    )  # fmt: skip
     assert done.stdout.strip() == "[]"
 
 
@@ -246,12 +230,9 @@ def test_a_fit_of_one_array_imports_neither_flower_nor_frames_nor_pages() -> Non
     absent = ["flwr", "ray", "pandas", "pyarrow", "matplotlib", "jinja2", "markupsafe"]
     absent += ["prometheus_client", "grpc", "typer"]
     printed = subprocess.run(
-        [sys.executable, "-c", ONE_TABLE],
-        capture_output=True,
-        text=True,
-        check=True,
+        [sys.executable, "-c", ONE_TABLE], capture_output=True, text=True, check=True,
         cwd=ROOT,
-    ).stdout
+    ).stdout  # fmt: skip
     shapes, loaded = printed.splitlines()
     assert shapes == "(500,) (500, 2)"
     packages = {name.partition(".")[0] for name in loaded.split()}
@@ -264,31 +245,18 @@ def test_the_help_of_a_command_imports_nothing_that_its_work_takes(
     command: str,
 ) -> None:
     heavy = [
-        "flwr",
-        "scipy",
-        "sklearn",
-        "ray",
-        "matplotlib",
-        "opendp",
-        "dp_accounting",
-        "pandas",
-        "pyarrow",
-        "numpy",
-        "pydantic",
-        "jinja2",
-    ]
+        "flwr", "scipy", "sklearn", "ray", "matplotlib", "opendp", "dp_accounting",
+        "pandas", "pyarrow", "numpy", "pydantic", "jinja2",
+    ]  # fmt: skip
     code = (
         f"import sys\nfrom {PACKAGE}.__main__ import main\ntry:\n    main([{command!r},"
         f" '--help'])\nfinally:\n    print('LOADED', [name for name in {heavy!r} if"
         " name in sys.modules])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True,
         cwd=ROOT,
-    )
+    )  # fmt: skip
     assert done.stdout.split()[0] == "Usage:"
     assert done.stdout.splitlines()[-1] == "LOADED []"
 
@@ -301,10 +269,7 @@ def test_public_names_are_there() -> None:
 
 
 def test_a_price_of_gaussian_noise_waits_for_no_library() -> None:
-    """Importing SciPy's root finders takes as long as a thousand prices.
-
-    a process has a few.
-    """
+    """Importing SciPy's root finders takes as long as a thousand prices."""
     code = (
         "import sys; from flwr_dpkmeans.privacy.accounting import compose_epsilon as"
         " price\nfrom flwr_dpkmeans.privacy.release import GaussianRelease as"
@@ -312,10 +277,7 @@ def test_a_price_of_gaussian_noise_waits_for_no_library() -> None:
         " print(sorted(set(sys.modules) - before))"
     )
     completed = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True,
         check=True,
-    )
+    )  # fmt: skip
     assert completed.stdout == "[]\n"

@@ -47,15 +47,13 @@ IDENTITIES = {name: hashlib.sha256(name.encode()).hexdigest() for name in NAMES}
 
 
 def test_three_parties_write_at_once_and_nothing_is_lost(
-    file: Path, certificate: str, monkeypatch: pytest.MonkeyPatch
+    file: Path, certificate: str
 ) -> None:
-    write = Invitation.save
+    class Slow(Invitation):
+        def save(self, path: Path) -> None:
+            time.sleep(0.02)  # who does not wait for the lock has read the file by now
+            super().save(path)
 
-    def slowly(self: Invitation, path: Path) -> None:
-        time.sleep(0.02)  # whoever does not wait for the lock has read the file by now
-        write(self, path)
-
-    monkeypatch.setattr(Invitation, "save", slowly)
     file.chmod(0o664)
     assert (
         Invitation.from_toml(file).missing,
@@ -64,7 +62,7 @@ def test_three_parties_write_at_once_and_nothing_is_lost(
     with ThreadPoolExecutor(len(NAMES)) as threads:
         list(
             threads.map(
-                lambda name: Invitation.add(
+                lambda name: Slow.add(
                     file, name, KEYS[name] + " x@y", IDENTITIES[name]
                 ),
                 NAMES,
@@ -142,25 +140,19 @@ def test_a_name_is_nobody_elses(file: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
-        (
-            'federation = "wards"',
-            'federaton = "wards"',
-            "invitation.toml: the key 'federation' is not there",
-        ),
+        ('federation = "wards"', 'federaton = "wards"',
+         "invitation.toml: the key 'federation' is not there"),
         ('app = "ab', 'secret = "x"\napp = "ab', "the key 'secret' is not known"),
         ('app = "ab', 'app = "AB', "app is 'AB"),
         ("127.0.0.1:8000", "127.0.0.1", "superlink is '127.0.0.1'"),
         ("127.0.0.1:8000", "a b:80", "superlink is"),
         ("-----BEGIN", "-----BEGUN", "certificate is"),
         ("[parties.ward-7]", '[parties."../ward-7"]', r"parties.../ward-7"),
-        (
-            "[parties.ward-7]",
-            f'[parties.ward-7]\nidentity = "{"0" * 64}"',
-            "key and identity belong together",
-        ),
+        ("[parties.ward-7]", f'[parties.ward-7]\nidentity = "{"0" * 64}"',
+         "key and identity belong together"),
         ("[parties.ward-8]\n[parties.ward-9]\n", "", "at least 2"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_file_is_refused_with_its_key(
     file: Path, old: str, new: str, sentence: str
 ) -> None:

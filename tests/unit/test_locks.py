@@ -97,10 +97,7 @@ def test_every_line_of_a_lock_has_one_release_and_hashes(name: str) -> None:
     "requirement", DIRECT, ids=[requirement.name for requirement in DIRECT]
 )
 def test_the_lower_bounds_are_those_that_are_tested(requirement: Requirement) -> None:
-    """A lower bound that nothing can be installed with is not one.
-
-    The oldest environment has exactly the bounds.
-    """
+    """A lower bound that nothing can be installed with is not one."""
     (bound,) = (one.version for one in requirement.specifier if one.operator == ">=")
     oldest = version_for(
         pinned("oldest.txt")[canonicalize_name(requirement.name)], PYTHONS[0]
@@ -133,12 +130,9 @@ def audit() -> Any:
 REPORT = [
     {"name": "safe", "version": "1", "vulns": []},
     {"name": "unknown", "skip_reason": "Dependency not found"},
-    {
-        "name": "open",
-        "version": "2",
-        "vulns": [{"id": "PYSEC-1", "aliases": ["CVE-1"], "fix_versions": ["3"]}],
-    },
-]
+    {"name": "open", "version": "2",
+     "vulns": [{"id": "PYSEC-1", "aliases": ["CVE-1"], "fix_versions": ["3"]}]},
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(

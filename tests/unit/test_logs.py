@@ -30,6 +30,7 @@ import pytest
 from flwr.app import Context, RecordDict
 from support.engines import join_ray
 from support.machine import type_command
+from support.messages import stage_of
 from support.protocol_federation import grid_parts, make_federation
 
 import flwr_dpkmeans
@@ -62,7 +63,7 @@ from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.node_log import logger
 from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.secagg.party import Party
+from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.sums.plan import FIRST_NODE_ID
 
 PACKAGE = logging.getLogger("flwr_dpkmeans")
@@ -73,7 +74,9 @@ SECRET = "4711.25"
 def _restored() -> Iterator[None]:
     """Leave the package's logger as it was."""
     before = (PACKAGE.level, PACKAGE.propagate, list(PACKAGE.handlers))
+    of_all = list(logging.root.handlers)
     yield
+    logging.root.handlers[:] = of_all
     for handler in PACKAGE.handlers:
         if handler not in before[2]:
             handler.close()
@@ -81,13 +84,9 @@ def _restored() -> Iterator[None]:
     PACKAGE.propagate, PACKAGE.handlers[:] = before[1], before[2]
 
 
-def alone(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
-    """A program that has set up no logging of its own, and its standard output.
-
-    Called in the test and no fixture, since pytest adds its own handlers between the
-    two.
-    """
-    monkeypatch.setattr(logging.root, "handlers", [])
+def alone() -> io.StringIO:
+    """A program that has set up no logging of its own, and its standard output."""
+    logging.root.handlers[:] = []
     PACKAGE.handlers[:] = []
     return io.StringIO()
 
@@ -104,10 +103,7 @@ def node_context(**config: Any) -> Context:
 def test_every_line_says_where_in_the_run_it_belongs(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Server and clients, DEBUG lines too.
-
-    a client's node id is never on a line of the server.
-    """
+    """Server and clients, DEBUG lines too."""
     federation = make_federation(grid_parts((20, 20, 20)))
     with caplog.at_level(logging.DEBUG, "flwr_dpkmeans"):
         federation.start(algorithm="lloyd", max_iter=2)
@@ -169,9 +165,7 @@ def test_a_place_ends_with_its_block_even_when_it_raises(
 def test_every_logger_of_the_package_is_placed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Rooms that know no run speak of one when they are called in it, so no module
-    makes a logger by itself.
-    """
+    """No module makes a logger by itself: it may be called inside of a run."""
     root = Path(inspect.getfile(flwr_dpkmeans)).parent
     names = set()
     for path in root.rglob("*.py"):
@@ -211,12 +205,9 @@ def test_every_logger_of_the_package_is_placed(
 
 
 def record_of(
-    message: str,
-    *args: object,
-    level: int = logging.INFO,
-    node: int | None = None,
+    message: str, *args: object, level: int = logging.INFO, node: int | None = None,
     **extra: Any,
-) -> Any:
+) -> Any:  # fmt: skip
     with placed(Place(run=12, node=node)):
         set_log_place(2, 1)
         logger = logging.getLogger("flwr_dpkmeans.server")
@@ -252,17 +243,10 @@ def test_json_lines() -> None:
     found = json.loads(line)
     assert found.pop("time").endswith("+00:00")
     assert found == {
-        "level": "INFO",
-        "logger": "flwr_dpkmeans.server",
-        "run": "12",
-        "node": "7",
-        "round": 2,
-        "attempt": 1,
-        "event": "gave",
-        "epsilon": 0.5,
-        "path": "a",
+        "level": "INFO", "logger": "flwr_dpkmeans.server", "run": "12", "node": "7",
+        "round": 2, "attempt": 1, "event": "gave", "epsilon": 0.5, "path": "a",
         "message": "gave",
-    }
+    }  # fmt: skip
 
 
 EVIL = (
@@ -370,16 +354,12 @@ def test_the_servers_options_come_from_the_run_configuration() -> None:
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        (
-            {"log-format": "jsn"},
-            "log-format is 'jsn', which is not known: did you mean 'json'?",
-        ),
-        (
-            {"verbose": "yes"},
-            "verbose is 'yes', but it must be true or false: correct it.",
-        ),
+        ({"log-format": "jsn"},
+         "log-format is 'jsn', which is not known: did you mean 'json'?"),
+        ({"verbose": "yes"},
+         "verbose is 'yes', but it must be true or false: correct it."),
     ],
-)
+)  # fmt: skip
 def test_options_that_are_not_known_are_one_sentence(
     values: dict[str, Any], sentence: str
 ) -> None:
@@ -391,7 +371,7 @@ def test_options_that_are_not_known_are_one_sentence(
 def test_lines_are_shown_once_and_verbose_ones_only_if_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    out = alone(monkeypatch)
+    out = alone()
     logger = placed_logger("flwr_dpkmeans.server")
     show_logs(stream=out)
     show_logs(stream=out)
@@ -416,7 +396,7 @@ def test_a_program_with_logging_of_its_own_keeps_it(
 def test_a_nodes_log_follows_the_nodes_own_configuration(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    alone(monkeypatch)
+    alone()
     path = tmp_path / "node.log"
     context = node_context(
         **{"log-file": str(path), "log-format": "json", "verbose": True}
@@ -441,7 +421,7 @@ def test_a_nodes_log_follows_the_nodes_own_configuration(
 def test_a_log_file_that_cannot_be_written_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    alone(monkeypatch)
+    alone()
     with pytest.raises(
         ConfigurationError, match=r"the log file .* cannot be written \(No such file"
     ):
@@ -451,7 +431,7 @@ def test_a_log_file_that_cannot_be_written_is_one_sentence(
 
 
 def test_virtual_clients_leave_logging_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    alone(monkeypatch)
+    alone()
     join_ray(monkeypatch)
     flower_node.show_node_logs(node_context(**{"verbose": True, "partition-id": 0}))
     assert PACKAGE.handlers == []
@@ -560,12 +540,8 @@ def test_round_trips_are_counted_as_they_take_place(
         assert told == [("1", "6"), ("2", "6"), ("3", "6"), ("4", "6"), ("6", "7")]
     else:
         assert told == [
-            ("2", "11"),
-            ("4", "11"),
-            ("6", "11"),
-            ("8", "11"),
-            ("10", "11"),
-        ]
+            ("2", "11"), ("4", "11"), ("6", "11"), ("8", "11"), ("10", "11"),
+        ]  # fmt: skip
 
 
 # -- reprs -----------------------------------------------------------------------------
@@ -624,9 +600,7 @@ def test_no_dataclass_prints_arrays_or_bytes_unless_it_may() -> None:
 def test_a_client_forgets_its_keys_with_the_result(
     dropout: str, n_clients: int
 ) -> None:
-    """Else whoever kept the run's messages, and reads a node's memory later, opens its
-    vectors and all sums.
-    """
+    """Else a node's memory later opens the vectors of kept messages."""
     federation = make_federation(grid_parts((20,) * n_clients))
     federation.start(algorithm="lloyd", max_iter=1, dropout=dropout)
     for context in federation.grid.contexts.values():
@@ -639,13 +613,18 @@ def test_a_client_forgets_its_keys_with_the_result(
         ]
 
 
-def test_what_a_client_holds_is_not_in_its_reprs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(Party, "forgotten", lambda party: party)
+def test_what_a_client_holds_is_not_in_its_reprs() -> None:
     federation = make_federation(grid_parts((20, 20, 20)))
+    memory: Any = None
+
+    def look(message: Any) -> bool:
+        nonlocal memory
+        if stage_of(message.content) is Stage.FINISH and memory is None:
+            memory = recall(federation.grid.contexts[FIRST_NODE_ID])
+        return True
+
+    federation.faults.on_request = look
     federation.start(algorithm="lloyd", max_iter=2)
-    memory = recall(federation.grid.contexts[FIRST_NODE_ID])
     assert memory is not None
     client = federation.clients[FIRST_NODE_ID]
     state = memory.party
@@ -690,22 +669,14 @@ def test_nodes_are_called_by_their_names_in_lines_and_sentences_but_not_in_paths
         assert named(f"node {ward}") == f"node {ward}"
         name_nodes(
             {
-                ward: "ward-7",
-                clinic: "evil\n name",
-                twin: "same",
-                other: "same",
+                ward: "ward-7", clinic: "evil\n name", twin: "same", other: "same",
                 3: "three",
             }
-        )
+        )  # fmt: skip
         record = logging.LogRecord(
-            "flwr_dpkmeans.server",
-            logging.WARNING,
-            "",
-            0,
-            "node %d left",
-            (ward,),
+            "flwr_dpkmeans.server", logging.WARNING, "", 0, "node %d left", (ward,),
             None,
-        )
+        )  # fmt: skip
         sentence = ended_by(
             CohortError(f"look at the logs of nodes [{ward}, {clinic}], not round 3.")
         ).args[0]
@@ -717,14 +688,11 @@ def test_nodes_are_called_by_their_names_in_lines_and_sentences_but_not_in_paths
         return [shown[0], json.loads(shown[1])["message"], sentence, path]
 
     assert contextvars.copy_context().run(lines) == [
-        "node ward-7 left",
-        "node ward-7 left",
+        "node ward-7 left", "node ward-7 left",
         f"CohortError: look at the logs of nodes [ward-7, {clinic}], not round 3.",
-        (
-            f"node ward-7: /results/run-{ward}/client-{ward}/{ward}/page.html, {twin}"
-            f" and {other}"
-        ),
-    ]
+        f"node ward-7: /results/run-{ward}/client-{ward}/{ward}/page.html, {twin}"
+        f" and {other}",
+    ]  # fmt: skip
     assert named(f"node {ward}") == f"node {ward}"
 
 
@@ -790,9 +758,11 @@ if sys.argv[1] == "own logging":
     logging.basicConfig(level=logging.INFO, format="OWN %(message)s", stream=sys.stderr)
 rows = np.random.default_rng(0).uniform(0, 1, (300, 2))
 policy = {"policy": sys.argv[2], "data-id": "rows"}
-own = [{**policy, "ledger": f"{sys.argv[3]}/{name}", "output": sys.argv[3]} for name in "ab"]
+policy["output"] = sys.argv[3]
+own = [{**policy, "ledger": f"{sys.argv[3]}/{name}"} for name in "ab"]
 grid = Grid([Node(client_app(lambda _: rows), config) for config in own])
-strategy = FastLloyd(n_clusters=2, n_features=2, epsilon=1.0, n_examples=600, bounds=(0.0, 1.0), max_iter=2)
+table = {"n_features": 2, "n_examples": 600, "bounds": (0.0, 1.0)}
+strategy = FastLloyd(n_clusters=2, epsilon=1.0, max_iter=2, **table)
 with grid.running():
     strategy.start(grid=grid)
 """
@@ -806,10 +776,7 @@ with grid.running():
 def test_a_server_app_of_somebodys_own_is_not_mute(
     tmp_path: Path, program: str, begins: str | None
 ) -> None:
-    """Its rounds are lines of Flower's, where its program shows nothing itself.
-
-    Each line comes once.
-    """
+    """Its rounds are lines of Flower's, where its program shows nothing itself."""
     policy = tmp_path / "policy.toml"
     policy.write_text("allow-anything = true\n")
     words = [sys.executable, "-c", _OWN_APP, program, str(policy), str(tmp_path)]
@@ -818,13 +785,9 @@ def test_a_server_app_of_somebodys_own_is_not_mute(
         "FLWR_HOME": str(tmp_path),
     }
     done = subprocess.run(
-        words,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
+        words, env=environment, capture_output=True, text=True, check=False,
         timeout=300.0,
-    )
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     lines = [re.sub(r"\x1b\[[0-9]+m", "", line) for line in done.stderr.splitlines()]
     rounds = [line for line in lines if "round 1/2" in line]

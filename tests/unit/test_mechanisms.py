@@ -1,4 +1,4 @@
-"""Blocks, the noise that they ask for, and the type that only the mechanism can make."""
+"""Blocks, the noise that they ask for, and the type that the mechanism makes."""
 
 from __future__ import annotations
 
@@ -46,22 +46,15 @@ BITS = 16
 
 
 def block(
-    name: str = "sums",
-    shape: tuple[int, ...] = (2, 3),
-    noise: NoiseShape = NoiseShape.GAUSSIAN,
-    multiplier: float = 2.0,
-    bound: float = 1.5,
-    norm: Norm | None = None,
-) -> Block:
+    name: str = "sums", shape: tuple[int, ...] = (2, 3),
+    noise: NoiseShape = NoiseShape.GAUSSIAN, multiplier: float = 2.0,
+    bound: float = 1.5, norm: Norm | None = None,
+) -> Block:  # fmt: skip
     fitting = norm or (Norm.L1 if noise is NoiseShape.LAPLACE else Norm.L2)
     return Block(
-        name,
-        shape,
-        Sensitivity(fitting, bound, PrivacyUnit.RECORD),
-        noise,
-        multiplier,
+        name, shape, Sensitivity(fitting, bound, PrivacyUnit.RECORD), noise, multiplier,
         1.0,
-    )
+    )  # fmt: skip
 
 
 # -- blocks ----------------------------------------------------------------------------
@@ -286,10 +279,7 @@ def test_deviations_of_each_noise() -> None:
 def test_closeness_of_an_event_is_that_of_its_grid_and_of_its_shares(
     n_shares: int,
 ) -> None:
-    """A deviation of 3/4 is one of 3/2 half steps.
-
-    The shares of n clients have 1.5 / sqrt(n) each.
-    """
+    """A deviation of 3/4 is one of 3/2 half steps."""
     event = block(multiplier=0.5, bound=1.5).event(1, n_shares)
     expected = discrete_gaussian_closeness(1.5, 6)
     if n_shares > 1:
@@ -371,9 +361,7 @@ def test_rates_of_releases_end_at_one() -> None:
 
 
 def test_a_product_is_rounded_up() -> None:
-    """0.1 is above a tenth as a double, and so is its product with 3 before it is
-    rounded: 0.30000000000000004.
-    """
+    """0.1 is above a tenth as a double, and so is its product with 3."""
     for factors in (
         (0.1, 3.0),
         (0.1, 0.1),
@@ -387,10 +375,7 @@ def test_a_product_is_rounded_up() -> None:
 
 
 def test_a_dominating_release_of_two_rounds_by_hand() -> None:
-    """Multipliers of 3 and 4 together are 2.4, stronger than one of 2.5.
-
-    Of the closeness each part is the largest.
-    """
+    """Multipliers of 3 and 4 together are 2.4, stronger than one of 2.5."""
     strong = [
         GaussianRelease("a", 3.0, Closeness(0.1, 0.2, 1e-9)),
         GaussianRelease("b", 4.0, Closeness(0.1, 0.0, 0.0)),
@@ -427,10 +412,7 @@ def test_a_dominating_release_of_two_rounds_by_hand() -> None:
 
 
 def test_pure_releases_become_one_of_their_total() -> None:
-    """0.5 + 0.25 + 0.125.
-
-    a name stands once, and other releases stay as they are, before it.
-    """
+    """0.5 + 0.25 + 0.125."""
     gaussian, exact = GaussianRelease("a", 3.0), ExactRelease("b")
     pure = [
         PureRelease("sums", 0.5),

@@ -194,13 +194,10 @@ SCHEMA = Schema(
     columns={
         "age": {"kind": "number", "bounds": [0, 100]},
         "ward": {"kind": "category", "values": ["01", "1"], "missing": "drop"},
-        "seen": {
-            "kind": "date",
-            "bounds": ["2020-01-01", "2024-01-01"],
-            "missing": "centre",
-        },
+        "seen": {"kind": "date", "bounds": ["2020-01-01", "2024-01-01"],
+                 "missing": "centre"},
     }
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -275,10 +272,7 @@ def paths_of(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 def is_refused_or_sound(text: bytes) -> bool:
-    """Whether a file is a model that works.
-
-    Anything else than one sentence about it fails the test.
-    """
+    """Whether a file is a model that works."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.json"
         path.write_bytes(text)
@@ -324,10 +318,8 @@ def test_hostile_json_is_one_sentence(
         ({"counts": [1.0, math.nan, 2.0]}, "counts"),
         ({"counts": [math.inf, 1.0, 2.0]}, "ValueError in what it holds"),
         ({"counts": ["1.0", 1.0, 2.0]}, "counts"),
-        (
-            {"centroids": [[25.0, 20.0], [75.0, 20.0], [75.0, 45.5]]},
-            "its centroids cannot",
-        ),
+        ({"centroids": [[25.0, 20.0], [75.0, 20.0], [75.0, 45.5]]},
+         "its centroids cannot"),
         ({"counts_deviation": 1.0}, "its counts_deviation cannot"),
         ({"feature_names": ["age", "age"]}, "'age'"),
         ({"bounds": [[0.0, 10.0], [0.0, 50.0]]}, "the lower one must be smaller"),
@@ -336,12 +328,10 @@ def test_hostile_json_is_one_sentence(
             {"privacy": {**PLAIN["privacy"], "delta": math.nan}},
             "cannot be read (",
         ),  # 3.13: is not itself
-        (
-            {"schema": {"columns": {"age": {"kind": "number", "bounds": 5}}}},
-            "the schema's column",
-        ),
+        ({"schema": {"columns": {"age": {"kind": "number", "bounds": 5}}}},
+         "the schema's column"),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_is_said(
     tmp_path: Path, change: dict[str, Any], why: str
 ) -> None:
@@ -372,15 +362,10 @@ def test_a_missing_key_is_named(name: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        b"",
-        b"\xff",
-        b"[" * 100_000,
-        b"1" * 5000,
-        b"{}",
-        b"null",
+        b"", b"\xff", b"[" * 100_000, b"1" * 5000, b"{}", b"null",
         b'{"version": 1, "version": 1}',
     ],
-)
+)  # fmt: skip
 def test_what_is_no_json_is_one_sentence(text: bytes) -> None:
     assert not is_refused_or_sound(text)
 
@@ -428,14 +413,9 @@ def test_rows_with_gaps_have_no_label_and_are_counted(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cells = [
-        "1,2,x",
-        ",2,x",
-        "1,>89,x",
-        '3,4,"two\nlines"',
-        "inf,1,x",
-        "true,12,x",
+        "1,2,x", ",2,x", "1,>89,x", '3,4,"two\nlines"', "inf,1,x", "true,12,x",
         "1_0,1,x",
-    ]
+    ]  # fmt: skip
     (folder / "rows.csv").write_text("\n".join(["age,bmi,ward", *cells]) + "\n")
     assert command(folder, folder / "rows.csv") == 0
     labels = pd.read_csv(folder / "labels.csv")["label"]
@@ -446,7 +426,7 @@ def test_rows_with_gaps_have_no_label_and_are_counted(
 def test_blank_lines_between_rows_of_one_column_are_refused(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No reader sees them, so that the labels of all later rows stood a line too early."""
+    """No reader sees them: the labels of later rows stood a line too early."""
     model_of([[0.5], [-0.5]], Bounds((0.0,), (100.0,)), feature_names=("age",)).save(
         folder / "model.json"
     )

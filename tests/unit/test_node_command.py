@@ -44,18 +44,9 @@ from simulations.flower.credentials import make_credentials
 
 ROOT = Path(__file__).resolve().parents[2]
 ITEMS = [
-    "file",
-    "app",
-    "flower",
-    "port",
-    "connection",
-    "superlink",
-    "clock",
-    "home",
-    "answers",
-    "policy",
-    "identity",
-]
+    "file", "app", "flower", "port", "connection", "superlink", "clock", "home",
+    "answers", "policy", "identity",
+]  # fmt: skip
 ITEMS += ["ledger", "run", "data", "units", "output", "disk", "user"]
 
 
@@ -80,10 +71,12 @@ def started(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
 
     replace_call(monkeypatch, "execve", execve)
     if sys.platform != "win32":
-        monkeypatch.setattr(
-            "resource.setrlimit",
-            lambda which, limits: seen.update(limit=(which, limits)),
-        )
+        import resource
+
+        def limit(which: int, limits: object) -> None:
+            seen.update(limit=(which, limits))
+
+        replace_call(monkeypatch, "setrlimit", limit, of=resource)
     return seen
 
 
@@ -495,7 +488,7 @@ def test_apps_are_started_by_another_user_where_isolation_is_process(
 def test_what_a_node_that_was_killed_left_is_removed_by_the_next_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    replace_call(monkeypatch, "tempdir", str(tmp_path), of=tempfile)
     ended, alive, other = (
         tmp_path / f"flwr-dpkmeans-{process}-x"
         for process in (2**30, os.getpid(), "tests")
@@ -584,10 +577,7 @@ def test_the_example_names_every_key() -> None:
 def test_check_says_what_the_data_have_cost_and_notes_a_data_set_under_another_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The default name in the ledger is the path.
-
-    a renamed file would have its whole budget again.
-    """
+    """The default name in the ledger is the path."""
     file = write_node(tmp_path)
     ledger = FileLedger(tmp_path / "ledger.jsonl")
     rows = str(tmp_path / "rows.npy")
@@ -616,13 +606,9 @@ def test_the_hash_of_the_example_is_no_app(
 
 def test_a_connection_without_a_key_is_a_note_and_no_error() -> None:
     options = SimpleNamespace(
-        host="127.0.0.1",
-        insecure=False,
-        superlink="example.org:9092",
-        key=None,
-        root_certificates=None,
-        invitation=None,
-    )
+        host="127.0.0.1", insecure=False, superlink="example.org:9092", key=None,
+        root_certificates=None, invitation=None,
+    )  # fmt: skip
     with pytest.raises(
         NoteError, match="no key: whoever reaches the SuperLink can be a node"
     ):
@@ -639,24 +625,17 @@ def test_a_connection_without_a_key_is_a_note_and_no_error() -> None:
     ],
 )
 def test_a_policy_that_leaves_everything_open_is_a_note(
-    anything: bool,
-    run: float,
-    total: float,
-    noted: bool,
-    tmp_path: Path,
-) -> None:
+    anything: bool, run: float, total: float, noted: bool, tmp_path: Path,
+) -> None:  # fmt: skip
     tmp_path.chmod(0o755)
     policy = tmp_path / "policy.toml"
     limits = {"max-epsilon-per-run": run, "max-epsilon-total": total}
     stated = [f"{key} = {limit}\n" for key, limit in limits.items()]
     policy.write_text(f"allow-anything = {str(anything).lower()}\n{''.join(stated)}")
     options: Any = SimpleNamespace(
-        policy=policy,
-        columns=("a",),
-        table_schema=None,
-        schema_digest="",
+        policy=policy, columns=("a",), table_schema=None, schema_digest="",
         data_path="",
-    )
+    )  # fmt: skip
     checked = NodeCheck(Path(), options)
     if noted:
         with pytest.raises(NoteError, match="allows anything and leaves epsilon open"):

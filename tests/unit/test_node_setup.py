@@ -13,6 +13,7 @@ import socket
 import sqlite3
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.apps import app_files, packed
@@ -66,18 +67,10 @@ def here(tmp_path: Path, certificate: str, monkeypatch: pytest.MonkeyPatch) -> P
 def init(*more: str, name: str = "ward-7", data: str = "rows.csv") -> int:
     return main(
         [
-            "node",
-            "init",
-            name,
-            "--invitation",
-            "invitation.toml",
-            "--data",
-            data,
-            "--app",
-            "app.fab",
-            *more,
+            "node", "init", name, "--invitation", "invitation.toml", "--data", data,
+            "--app", "app.fab", *more,
         ]
-    )
+    )  # fmt: skip
 
 
 def join(folder: Path, name: str) -> str:
@@ -164,21 +157,18 @@ def test_its_policy_allows_the_pages_own_command(here: Path) -> None:
         ("folder", (), "ward-7 exists and is left alone"),
         ("data", (), "rows.csv' does not exist"),
         ("", ("--columns", "age,weight"), "columns has 'weight'"),
-        (
-            "",
-            ("--schema", "s.toml", "--columns", "age"),
-            "--schema says which columns are clustered, and so does",
-        ),
+        ("", ("--schema", "s.toml", "--columns", "age"),
+         "--schema says which columns are clustered, and so does"),
         ("", ("--max-epsilon-total", "nan"), "max_epsilon_per_run is nan"),
         ("", ("--max-epsilon-total", "inf"), "does not limit max-epsilon-total"),
         ("read-only", (), "cannot be changed"),
         ("", ("--folder", "nowhere"), "--folder is nowhere, where no folder is"),
         ("", ("--max-epsilon-total", "-3"), "max_epsilon_per_run is -3.0"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_made_leaves_nothing(
-    here: Path, plant: str, more: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    here: Path, plant: str, more: tuple[str, ...], words: str,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     name = "ward-7"
     if plant == "app":
@@ -191,11 +181,14 @@ def test_what_cannot_be_made_leaves_nothing(
     elif plant == "data":
         (here / "rows.csv").unlink()
     elif plant == "read-only":
-        monkeypatch.setattr(
-            Invitation,
-            "save",
-            lambda self, path: (_ for _ in ()).throw(PermissionError(13, "no")),
-        )
+        make = os.open
+
+        def refuse(path: Any, *how: Any, **more: Any) -> int:
+            if str(path).endswith("/invitation.toml"):
+                raise PermissionError(13, "no")
+            return make(path, *how, **more)
+
+        replace_call(monkeypatch, "open", refuse)
     elif more[0] == "ward-10":
         name, more = "ward-10", ()
     before = (
@@ -245,9 +238,7 @@ def test_a_database_a_schema_and_a_table_without_names(here: Path) -> None:
 
 
 def test_a_port_that_is_taken_is_left_to_whom_it_belongs(here: Path) -> None:
-    """Parties of one machine choose different ones, whatever else runs there, and so do
-    federations.
-    """
+    """Parties and federations of one machine choose different ones."""
     invitation = Invitation.from_toml(here / "invitation.toml")
     federations = [
         invitation.model_copy(update={"certificate": text})
@@ -301,9 +292,7 @@ def test_parties_are_pinned_once_and_another_invitation_is_refused(
 def test_nobody_is_pinned_by_an_invitation_that_was_another_one_at_first(
     what: str, here: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """All parties read the same fingerprint to each other, but this one would speak to
-    another SuperLink.
-    """
+    """All read the same fingerprint, but this one has another SuperLink."""
     init()
     join(here, "ward-8"), join(here, "ward-9")
     (made := tmp_path / "other").mkdir()
@@ -329,15 +318,14 @@ def test_nobody_is_pinned_by_an_invitation_that_was_another_one_at_first(
 def test_rows_of_somebody_else_are_left_as_they_are(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(path: Path, mode: int) -> None:
-        raise PermissionError(1, "Operation not permitted")
+    chmod = os.chmod
 
-    chmod = Path.chmod
-    monkeypatch.setattr(
-        Path,
-        "chmod",
-        lambda path, mode: (refuse if path.name == "rows.csv" else chmod)(path, mode),
-    )
+    def refuse(path: Any, *how: Any, **more: Any) -> None:
+        if Path(path).name == "rows.csv":
+            raise PermissionError(1, "Operation not permitted")
+        chmod(path, *how, **more)
+
+    replace_call(monkeypatch, "chmod", refuse)
     assert init() == 0
 
 
@@ -402,15 +390,12 @@ def test_start_waits_for_the_others_and_the_superlink_and_says_for_what(
         if "waiting" in line or "compare" in line
     ]
     assert [line.partition(" in /")[0].partition(": ")[0] for line in lines] == [
-        "waiting for ward-8, ward-9",
-        "waiting for ward-9",
+        "waiting for ward-8, ward-9", "waiting for ward-9",
         "compare by telephone, on each party's machine the same",
         "waiting for superlink 127.0.0.1:8000 does not answer",
-        (
-            "waiting for superlink 127.0.0.1:8000 to register the key"
-            f" {here}/ward-7/key.pub"
-        ),
-    ]
+        "waiting for superlink 127.0.0.1:8000 to register the key"
+        f" {here}/ward-7/key.pub",
+    ]  # fmt: skip
     assert happens == []
 
 
@@ -423,12 +408,9 @@ def test_start_waits_for_the_others_and_the_superlink_and_says_for_what(
     ],
 )
 def test_the_part_that_runs_apps_waits_for_the_other_parties(
-    isolation: str,
-    apps: bool,
-    missing: str,
-    here: Path,
+    isolation: str, apps: bool, missing: str, here: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
+) -> None:  # fmt: skip
     def ask(options: NodeOptions) -> Answer:
         raise UnansweredError("the SuperLink in /")
 
@@ -459,25 +441,15 @@ def test_its_owner_sees_what_was_asked_given_and_refused(
     folder = here / "ward-7"
     for run, epsilon in (("11", 1.25), ("12", 2.0)):
         entry = LedgerEntry(
-            f"{run}/5",
-            "ward-7",
-            "ab",
-            1,
-            0,
-            "sums",
-            epsilon=epsilon,
-            delta=1e-6,
+            f"{run}/5", "ward-7", "ab", 1, 0, "sums", epsilon=epsilon, delta=1e-6,
             unit="record",
-        )
+        )  # fmt: skip
         FileLedger(folder / "ledger" / "ledger.jsonl").charge(entry)
     refused = "refused: the plan's epsilon is 9, but this client's is 4: lower it."
     said = {
-        "time": "t2",
-        "level": "WARNING",
-        "logger": "x",
-        "run": "13",
+        "time": "t2", "level": "WARNING", "logger": "x", "run": "13",
         "message": refused,
-    }
+    }  # fmt: skip
     lines = [
         (
             "t1 INFO run 13 node ward-7: asked for: fastlloyd under trust central, 1"
@@ -486,18 +458,12 @@ def test_its_owner_sees_what_was_asked_given_and_refused(
         json.dumps(said),
     ]
     lines += [
-        (
-            "t3 INFO run 13 node ward-7 round 1 attempt 0: asked for: lloyd-1 (round 1"
-            " of 1)"
-        ),
-        (
-            "t3 WARNING run 13 node ward-7: the server has stopped this run, and it has"
-            " cost nothing here; it says: why"
-        ),
-        "no line of ours",
-        '{"time": "t4", "run": "13", "mess',
-        '{"time": "t5", "run": "13"}',
-    ]
+        "t3 INFO run 13 node ward-7 round 1 attempt 0: asked for: lloyd-1 (round 1"
+        " of 1)",
+        "t3 WARNING run 13 node ward-7: the server has stopped this run, and it has"
+        " cost nothing here; it says: why", "no line of ours",
+        '{"time": "t4", "run": "13", "mess', '{"time": "t5", "run": "13"}',
+    ]  # fmt: skip
     (folder / "results" / "log").write_text("\n".join(lines) + "\n")
     (folder / "home" / "alerts.log").write_text(
         "t ALERT app refused: SHA-256 ab, run 14\n"
@@ -597,13 +563,9 @@ def test_a_schema_is_tried_on_the_own_table_before_any_run(
     columns += ['none = { kind = "date", bounds = ["2020-01-01", "2021-01-01"] }']
     (here / "s.toml").write_text("\n".join(["[columns]", *columns, ""]))
     rows = [
-        "ward,age,height [cm],none",
-        "North,30,1.70,",
-        "Nroth,40,180,x",
-        "South,>89,166,",
-        ",50,190,",
-        "West,,150,",
-    ]
+        "ward,age,height [cm],none", "North,30,1.70,", "Nroth,40,180,x",
+        "South,>89,166,", ",50,190,", "West,,150,",
+    ]  # fmt: skip
     (here / "t.csv").write_text("\n".join(rows) + "\n")
     assert main(["schema", "check", "s.toml", "t.csv"]) == 1
     said = capsys.readouterr()
@@ -613,44 +575,14 @@ def test_a_schema_is_tried_on_the_own_table_before_any_run(
         if "│" in line
     ]
     assert cells == [
-        [
-            "age",
-            "number",
-            "3",
-            "1 (20.0%)",
-            "1 (20.0%)",
-            "0",
-            "0 to 100",
-            "30",
-            "40",
-            "50",
-        ],
-        [
-            "height [cm]",
-            "number",
-            "5",
-            "0",
-            "0",
-            "1 (20.0%)",
-            "100 to 220",
-            "1.7",
-            "166",
-            "190",
-        ],
+        ["age", "number", "3", "1 (20.0%)", "1 (20.0%)", "0", "0 to 100", "30", "40",
+         "50"],
+        ["height [cm]", "number", "5", "0", "0", "1 (20.0%)", "100 to 220", "1.7",
+         "166", "190"],
         ["ward", "category", "2", "1 (20.0%)", "2 (40.0%)", "0", "", "", "", ""],
-        [
-            "none",
-            "date",
-            "0",
-            "4 (80.0%)",
-            "1 (20.0%)",
-            "0",
-            "2020-01-01 to 2021-01-01",
-            "",
-            "",
-            "",
-        ],
-    ]
+        ["none", "date", "0", "4 (80.0%)", "1 (20.0%)", "0", "2020-01-01 to 2021-01-01",
+         "", "", ""],
+    ]  # fmt: skip
     for words in (
         "'age' may not hold '>89'",
         "'Nroth' (did you mean 'North'?)",

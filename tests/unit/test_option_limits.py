@@ -27,17 +27,12 @@ from flwr_dpkmeans.sums.settings import Settings
 
 # option, default, least, most, offered
 WHOLE: dict[type, list[tuple[str, Any, int, int | None, int]]] = {
-    Settings: [
-        ("n_examples", None, 1, 10**15, 1000),
-        ("n_features", None, 1, 65_536, 2),
-        ("random_state", None, 0, None, 7),
-        ("n_clients", None, 2, None, 10),
-        ("min_clients", 2, 2, None, 2),
-        ("max_silent", None, 0, None, 1),
-        ("max_retries", 1, 0, 1000, 1),
-        ("examples_per_client", 50, 1, 10_000_000, 50),
-        ("n_classes", 0, 0, 100_000, 3),
-    ],
+    Settings: [("n_examples", None, 1, 10**15, 1000),
+               ("n_features", None, 1, 65_536, 2), ("random_state", None, 0, None, 7),
+               ("n_clients", None, 2, None, 10), ("min_clients", 2, 2, None, 2),
+               ("max_silent", None, 0, None, 1), ("max_retries", 1, 0, 1000, 1),
+               ("examples_per_client", 50, 1, 10_000_000, 50),
+               ("n_classes", 0, 0, 100_000, 3)],
     Auto: [("max_clusters", 20, 1, None, 20)],
     KMeansTask: [("n_clusters", MISSING, 1, 100_000, 10)],
     FastLloydOptions: [("max_iter", None, 0, 1000, 5)],
@@ -47,45 +42,37 @@ WHOLE: dict[type, list[tuple[str, Any, int, int | None, int]]] = {
     OptimalOptions: [("n_init", 20, 1, 10_000, 20)],
     HistogramsOptions: [("bins", 20, 1, 10_000, 20)],
     NaiveBayesOptions: [("classes", 2, 2, 1000, 3)],
-}
+}  # fmt: skip
 # option, default, the largest number below the range, the smallest above it, offered
 REAL: dict[type, list[tuple[str, Any, float, float, str]]] = {
-    Settings: [
-        ("epsilon", 1.0, 0.0, math.inf, "1.0"),
-        ("delta", None, -5e-324, 1.0, "1e-6"),
-        ("max_epsilon", None, 0.0, math.inf, "2.0"),
-        ("count_share", 0.02, 0.0, 0.5, "0.02"),
-        ("client_sampling_rate", 1.0, 0.0, math.inf, "0.1"),
-        ("bounds_share", 0.1, 0.0, 0.5, "0.1"),
-        ("evaluation_share", 0.05, 0.0, 0.5, "0.05"),
-        ("evaluation_radius", None, 1e-6, 1e6, "0.5"),
-    ],
-    FastLloydOptions: [
-        ("alpha", 0.8, 1e-6, 1e6, "0.8"),
-        ("tolerance", None, 0.0, math.inf, "0.01"),
-    ],
+    Settings: [("epsilon", 1.0, 0.0, math.inf, "1.0"),
+               ("delta", None, -5e-324, 1.0, "1e-6"),
+               ("max_epsilon", None, 0.0, math.inf, "2.0"),
+               ("count_share", 0.02, 0.0, 0.5, "0.02"),
+               ("client_sampling_rate", 1.0, 0.0, math.inf, "0.1"),
+               ("bounds_share", 0.1, 0.0, 0.5, "0.1"),
+               ("evaluation_share", 0.05, 0.0, 0.5, "0.05"),
+               ("evaluation_radius", None, 1e-6, 1e6, "0.5")],
+    FastLloydOptions: [("alpha", 0.8, 1e-6, 1e6, "0.8"),
+                       ("tolerance", None, 0.0, math.inf, "0.01")],
     ServerLloydOptions: [("tolerance", None, 0.0, math.inf, "0.01")],
-    FedDPKMeansOptions: [
-        ("data_radius", None, 0.0, math.inf, "11.0"),
-        ("weight_threshold", 3.0, -5e-324, math.inf, "1.5"),
-        ("outer_product_bound", None, 0.0, math.inf, "1500.0"),
-        ("weights_bound", None, 0.0, math.inf, "1.0"),
-        ("lloyd_share", 0.3, 0.0, 1.0, "0.3"),
-        ("margin", 1.0, 0.0, math.inf, "1.0"),
-        ("means_bound", None, 0.0, math.inf, "21.0"),
-        ("indicators_bound", None, 0.0, math.inf, "10.0"),
-        ("sums_bound", None, 0.0, math.inf, "400.0"),
-        ("counts_bound", None, 0.0, math.inf, "30.0"),
-        ("least_weight", None, 1e-9, 1.0, "0.1"),
-        ("deviation", None, 0.0, math.inf, "0.5"),
-        ("tolerance", None, 0.0, math.inf, "0.01"),
-    ],
+    FedDPKMeansOptions: [("data_radius", None, 0.0, math.inf, "11.0"),
+                         ("weight_threshold", 3.0, -5e-324, math.inf, "1.5"),
+                         ("outer_product_bound", None, 0.0, math.inf, "1500.0"),
+                         ("weights_bound", None, 0.0, math.inf, "1.0"),
+                         ("lloyd_share", 0.3, 0.0, 1.0, "0.3"),
+                         ("margin", 1.0, 0.0, math.inf, "1.0"),
+                         ("means_bound", None, 0.0, math.inf, "21.0"),
+                         ("indicators_bound", None, 0.0, math.inf, "10.0"),
+                         ("sums_bound", None, 0.0, math.inf, "400.0"),
+                         ("counts_bound", None, 0.0, math.inf, "30.0"),
+                         ("least_weight", None, 1e-9, 1.0, "0.1"),
+                         ("deviation", None, 0.0, math.inf, "0.5"),
+                         ("tolerance", None, 0.0, math.inf, "0.01")],
     RadiiOptions: [("reach", 1.0, 2.0**-16, 1e3, "1.0")],
-    NaiveBayesOptions: [
-        ("smoothing", 1.0, 0.0, 1e6, "1.0"),
-        ("least_deviation", 0.001, 2.0**-16, 1.0, "0.001"),
-    ],
-}
+    NaiveBayesOptions: [("smoothing", 1.0, 0.0, 1e6, "1.0"),
+                        ("least_deviation", 0.001, 2.0**-16, 1.0, "0.001")],
+}  # fmt: skip
 
 
 def rows(table: dict[type, list[Any]]) -> list[Any]:

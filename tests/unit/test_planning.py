@@ -61,13 +61,9 @@ def config(**values: Any) -> RunConfig:
 
 
 def plan_of(
-    width: int | None = 2,
-    *,
-    n_clients: int = 5,
-    counted: int | None = None,
-    box: Box | None = None,
-    **values: Any,
-) -> Plan:
+    width: int | None = 2, *, n_clients: int = 5, counted: int | None = None,
+    box: Box | None = None, **values: Any,
+) -> Plan:  # fmt: skip
     known = {"n_features": width, "n_examples": counted, "box": box}
     return draft_plan(config(**values), run_id=9, n_clients=n_clients, seed=7, **known)  # type: ignore[arg-type]
 
@@ -80,12 +76,7 @@ def stranger_sigma(
     delta: float,
     log_ratios: Callable[[float], tuple[float, float]] = lambda _: (0.0, 0.0),
 ) -> float:
-    """Smallest multiplier whose Gaussian mechanism is (epsilon, delta)-DP (Balle and
-    Wang 2018, Theorem 8).
-
-    `log_ratios` a and b of discrete and continuous noise take a + b of epsilon and a
-    factor e^-a of delta.
-    """
+    """Smallest multiplier that is (epsilon, delta)-DP (Balle and Wang 2018)."""
 
     def excess(log_sigma: float) -> float:
         sigma = math.exp(log_sigma)
@@ -103,9 +94,7 @@ def stranger_sigma(
 def stranger_log_ratios(
     stds: Sequence[float], sizes: Sequence[int], rounds: int
 ) -> tuple[float, float]:
-    """Log-ratios, up to e^-100, of m entries of noise of standard deviation s in grid
-    steps of 2^-16, s not near 1.
-    """
+    """Log-ratios, up to e^-100, of m entries of noise of deviation s in steps."""
     above = below = 0.0
     for std, size in zip(stds, sizes, strict=True):
         unit = 24.0 * (std * 2.0**16) ** 2
@@ -207,13 +196,9 @@ def test_glloyd_equals_a_strangers_recomputation(n: int, d: int, k: int) -> None
         sigma_s, sigma_c = multipliers(sigma)
         t = t_of(sigma)
         plan = plan_of(
-            d,
-            algorithm="glloyd",
-            n_clusters=k,
-            n_examples=n,
-            epsilon=epsilon,
+            d, algorithm="glloyd", n_clusters=k, n_examples=n, epsilon=epsilon,
             max_iter=max_iter,
-        )
+        )  # fmt: skip
         assert plan.last_round == t
         for planned in plan.rounds:
             sums, counts = planned.blocks
@@ -238,13 +223,9 @@ def test_sulloyd_equals_a_strangers_recomputation(n: int, d: int, k: int) -> Non
             epsilon / t * part / (d + part),
         )
         plan = plan_of(
-            d,
-            algorithm="sulloyd",
-            n_clusters=k,
-            n_examples=n,
-            epsilon=epsilon,
+            d, algorithm="sulloyd", n_clusters=k, n_examples=n, epsilon=epsilon,
             max_iter=max_iter,
-        )
+        )  # fmt: skip
         assert plan.last_round == t
         for planned in plan.rounds:
             sums, counts = planned.blocks
@@ -319,11 +300,8 @@ def test_worst_case_equals_independent_composition(
 
 def test_worst_case_repeats_the_costliest_release_be_it_a_round_or_the_count() -> None:
     values = {
-        "algorithm": "fastlloyd",
-        "count_share": 0.45,
-        "max_iter": 7,
-        "max_retries": 2,
-    }
+        "algorithm": "fastlloyd", "count_share": 0.45, "max_iter": 7, "max_retries": 2,
+    }  # fmt: skip
     plan = plan_of(n_examples=None, counted=900, **values)
     counted = pld_epsilon(multipliers_of(plan, [*range(8), 0, 0]), plan.delta)
     repeated = pld_epsilon(multipliers_of(plan, [*range(8), 1, 1]), plan.delta)
@@ -351,9 +329,7 @@ def continuous(plan: Plan) -> float:
 def test_discrete_noise_is_affordable_at_every_epsilon(
     algorithm: str, trust: str, shape: tuple[int, int], epsilon: float
 ) -> None:
-    """Also with a retry, and for the hundreds of thousands of entries of an outer
-    product.
-    """
+    """Also with a retry, and for the entries of an outer product."""
     d, k = shape
     server = (
         ServerFacts(200, (0.0,) * d, 0.4 * math.sqrt(d), 0.5)
@@ -361,13 +337,9 @@ def test_discrete_noise_is_affordable_at_every_epsilon(
         else None
     )
     values = config(
-        algorithm=algorithm,
-        trust=trust,
-        n_clusters=k,
-        epsilon=epsilon,
-        delta=1e-6,
+        algorithm=algorithm, trust=trust, n_clusters=k, epsilon=epsilon, delta=1e-6,
         n_examples=50_000,
-    )
+    )  # fmt: skip
     plan = draft_plan(
         values, run_id=9, n_clients=20, seed=7, n_features=d, server=server
     )
@@ -378,9 +350,7 @@ def test_discrete_noise_is_affordable_at_every_epsilon(
 
 
 def test_noise_of_a_few_grid_steps_costs_more_but_has_a_price() -> None:
-    """A tiny clip bound: the discrete noise costs a noticeable part of epsilon, and the
-    plan stays within epsilon.
-    """
+    """A tiny clip bound: discrete noise costs a noticeable part of epsilon."""
     server = ServerFacts(30, (0.0,) * 8, 1e-4, 1e-6)
     values = config(algorithm="feddp_kmeans", trust="central", epsilon=8.0, delta=1e-6)
     plan = draft_plan(
@@ -396,10 +366,7 @@ def test_worst_case_of_laplace_rounds_adds_up() -> None:
 
 
 def test_worst_case_of_spread_retries_is_covered() -> None:
-    """A strong round of fine noise and a weaker one of coarse noise.
-
-    One repetition of each costs most of all.
-    """
+    """A strong round of fine noise and a weaker one of coarse noise."""
     from flwr_dpkmeans.sums.price import price
 
     plan = plan_of(algorithm="fastlloyd", max_retries=2, max_iter=2, trust="central")
@@ -432,13 +399,9 @@ def test_worst_case_of_spread_retries_is_covered() -> None:
 
 def test_worst_case_of_mixed_rounds_is_no_less_than_any_order_of_retries() -> None:
     plan = plan_of(
-        algorithm="sulloyd",
-        n_examples=None,
-        counted=900,
-        count_share=0.3,
-        max_retries=1,
-        max_iter=2,
-    )
+        algorithm="sulloyd", n_examples=None, counted=900, count_share=0.3,
+        max_retries=1, max_iter=2,
+    )  # fmt: skip
     from flwr_dpkmeans.sums.price import price
 
     for repeated in (0, 1, 2):
@@ -562,12 +525,9 @@ def test_count_and_rounds_together_stay_within_the_budget(
     algorithm: str, share: float, epsilon: float
 ) -> None:
     plan = plan_of(
-        n_examples=None,
-        counted=5000,
-        algorithm=algorithm,
-        count_share=share,
+        n_examples=None, counted=5000, algorithm=algorithm, count_share=share,
         epsilon=epsilon,
-    )
+    )  # fmt: skip
     assert plan.count is not None
     assert plan.first_round == 0
     assert plan.count.trust == "distributed"
@@ -587,13 +547,9 @@ def test_count_and_rounds_together_stay_within_the_budget(
 
 def test_count_of_sulloyd_costs_its_share_of_epsilon() -> None:
     plan = plan_of(
-        n_examples=None,
-        counted=5000,
-        algorithm="sulloyd",
-        epsilon=2.0,
-        count_share=0.1,
-        max_iter=2,
-    )
+        n_examples=None, counted=5000, algorithm="sulloyd", epsilon=2.0,
+        count_share=0.1, max_iter=2,
+    )  # fmt: skip
     (block,) = plan.count.blocks
     assert block.noise_multiplier == pytest.approx(
         stranger_sigma(0.2, plan.delta), rel=1e-4
@@ -667,30 +623,18 @@ def test_unit_that_the_algorithm_does_not_protect_is_refused() -> None:
 @pytest.mark.parametrize(
     ("values", "text"),
     [
-        (
-            {"algorithm": "fastloyd"},
-            "algorithm is 'fastloyd', which is not known: did you mean 'fastlloyd'?",
-        ),
-        (
-            {"trust": "oblivous"},
-            "trust is 'oblivous', which is not known: did you mean 'oblivious'?",
-        ),
-        (
-            {"n_features": 3},
-            (
-                "n_features is declared as 3, but the clients' tables have 2 features:"
-                " correct n_features or leave it out."
-            ),
-        ),
-        (
-            {"bounds": ((0.0,) * 3, (1.0,) * 3)},
-            (
-                "there are bounds for 3 features, but the table has 2: give one pair"
-                " for all features or one pair for each."
-            ),
-        ),
+        ({"algorithm": "fastloyd"},
+         "algorithm is 'fastloyd', which is not known: did you mean 'fastlloyd'?"),
+        ({"trust": "oblivous"},
+         "trust is 'oblivous', which is not known: did you mean 'oblivious'?"),
+        ({"n_features": 3},
+         "n_features is declared as 3, but the clients' tables have 2 features:"
+         " correct n_features or leave it out."),
+        ({"bounds": ((0.0,) * 3, (1.0,) * 3)},
+         "there are bounds for 3 features, but the table has 2: give one pair"
+         " for all features or one pair for each."),
     ],
-)
+)  # fmt: skip
 def test_what_no_plan_follows_from_is_refused(
     values: dict[str, Any], text: str
 ) -> None:
@@ -829,12 +773,9 @@ def test_plan_over_the_limit_is_refused_before_a_message(
 
 def test_retries_count_toward_the_limit(grid: InProcessGrid) -> None:
     limited = {
-        "epsilon": 1.0,
-        "max_epsilon": 1.1,
-        "n_features": 2,
-        "n_examples": 300,
+        "epsilon": 1.0, "max_epsilon": 1.1, "n_features": 2, "n_examples": 300,
         "max_iter": 2,
-    }
+    }  # fmt: skip
     with pytest.raises(BudgetError, match="when all 1 retries are used"):
         PrivateKMeans(3, bounds=(-1, 1), algorithm="fastlloyd", **limited).start(grid)  # type: ignore[arg-type]
     assert grid.sent == 0  # type: ignore[attr-defined]
@@ -859,9 +800,7 @@ def test_limit_that_only_a_long_run_meets_does_not_refuse_early() -> None:
 def test_limit_that_only_a_wide_table_with_many_rows_meets_does_not_refuse_early(
     width: int | None,
 ) -> None:
-    """With proxies in a subspace no release of ProxyLloyd takes as much as one without
-    proxies.
-    """
+    """With proxies in a subspace no release takes as much as without."""
     worst = plan_of(9, n_examples=None, counted=100_000).epsilon_worst_case
     assert (
         worst < plan_of(9, n_examples=None, counted=10, n_clusters=9).epsilon_worst_case
@@ -900,16 +839,12 @@ PLANS = {
     "lloyd": {"algorithm": "lloyd", "max_iter": 1},
     "counted": {"n_examples": None, "counted": 1234},
     "preliminary": {"n_examples": None},
-    "private bounds": {
-        "n_examples": None,
-        "private_bounds": True,
-        "counted": 900,
-        "box": ((-0.5, 0.0), (0.5, 0.75)),
-    },
+    "private bounds": {"n_examples": None, "private_bounds": True, "counted": 900,
+                       "box": ((-0.5, 0.0), (0.5, 0.75))},
     "declared width": {"n_features": 2},
     "large cohort": {"n_clients": 40},
     "evaluated": {"evaluation": "private", "n_classes": 3, "evaluation_radius": 0.5},
-}
+}  # fmt: skip
 # What the sender may choose freely: nothing in the plan follows from it. The digest in
 # every reply covers it.
 FREE = {
@@ -933,37 +868,28 @@ FREE |= {
 # released count and its own table.
 UNUSED = {
     "proxy_lloyd": {
-        "config.task.options.alpha",
-        "config.settings.count_share",
+        "config.task.options.alpha", "config.settings.count_share",
         "config.settings.bounds_share",
     },
     "fastlloyd": {"config.settings.count_share", "config.settings.bounds_share"},
     "glloyd": {
-        "config.task.options.alpha",
-        "config.settings.count_share",
+        "config.task.options.alpha", "config.settings.count_share",
         "config.settings.bounds_share",
     },
     "sulloyd": {
-        "config.task.options.alpha",
-        "config.settings.count_share",
+        "config.task.options.alpha", "config.settings.count_share",
         "config.settings.bounds_share",
     },
     "lloyd": {
-        "config.task.options.alpha",
-        "config.settings.count_share",
-        "config.settings.bounds_share",
-        "config.settings.epsilon",
+        "config.task.options.alpha", "config.settings.count_share",
+        "config.settings.bounds_share", "config.settings.epsilon",
         "config.settings.n_examples",
     },
     "counted": {
-        "config.task.options.alpha",
-        "n_examples",
-        "config.settings.bounds_share",
+        "config.task.options.alpha", "n_examples", "config.settings.bounds_share",
     },
     "preliminary": {
-        "config.task.options.alpha",
-        "config.task.n_clusters",
-        "n_features",
+        "config.task.options.alpha", "config.task.n_clusters", "n_features",
         "config.settings.bounds_share",
     },
     "private bounds": {
@@ -972,21 +898,18 @@ UNUSED = {
         *(f"box.{side}.{feature}" for side in (0, 1) for feature in (0, 1)),
     },
     "declared width": {
-        "config.task.options.alpha",
-        "config.settings.count_share",
+        "config.task.options.alpha", "config.settings.count_share",
         "config.settings.bounds_share",
     },
     "large cohort": {
-        "config.task.options.alpha",
-        "config.settings.count_share",
+        "config.task.options.alpha", "config.settings.count_share",
         "config.settings.bounds_share",
     },
     "evaluated": {
-        "config.task.options.alpha",
-        "config.settings.count_share",
+        "config.task.options.alpha", "config.settings.count_share",
         "config.settings.bounds_share",
     },
-}
+}  # fmt: skip
 for name, unused in UNUSED.items():
     if name != "evaluated":
         unused |= {"config.settings.evaluation_share", "config.settings.n_classes"}
@@ -1158,32 +1081,23 @@ def test_final_plan_must_continue_the_preliminary_one() -> None:
             match=f"has another {name} than the one in force, which had fixed it",
         ):
             require_next(
-                before,
-                replace(final, **changed),
-                Discoveries(800),
-                begun=True,
+                before, replace(final, **changed), Discoveries(800), begun=True,
                 released=0,
-            )
+            )  # fmt: skip
     with pytest.raises(
         ProtocolError, match="N = 801, but the private count released 800"
     ):
         require_next(
-            before,
-            replace(final, n_examples=801),
-            Discoveries(800),
-            begun=True,
+            before, replace(final, n_examples=801), Discoveries(800), begun=True,
             released=0,
-        )
+        )  # fmt: skip
     with pytest.raises(
         ProtocolError, match="another box than the private histograms released"
     ):
         require_next(
-            before,
-            replace(final, box=((0.0,), (1.0,))),
-            Discoveries(800),
-            begun=True,
+            before, replace(final, box=((0.0,), (1.0,))), Discoveries(800), begun=True,
             released=0,
-        )
+        )  # fmt: skip
     for released in (None, -1, 1):
         with pytest.raises(
             ProtocolError, match="another n_examples than the one in force, which"

@@ -95,12 +95,9 @@ def test_a_private_count_bounds_the_rows_with_its_own_noise() -> None:
 
 def test_clients_are_units_of_their_own() -> None:
     plan = plan_of(
-        n_examples=None,
-        algorithm="proxy_lloyd",
-        unit="client",
-        trust="distributed",
+        n_examples=None, algorithm="proxy_lloyd", unit="client", trust="distributed",
         epsilon=200.0,
-    )
+    )  # fmt: skip
     block = plan.rounds[0].blocks[0]
     room = 12.0 * plan.released_std(plan.rounds[0], block)
     assert not refused(plan, **{block.name: N_CLIENTS * block.entry_bound + 0.9 * room})

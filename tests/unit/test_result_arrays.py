@@ -29,12 +29,8 @@ def test_scaled_centroids_and_bounds_are_those_of_the_run(
         bounds=(np.array([0.0, 1.0]), np.array([2.0, 3.0])),
     )
     assert set(found) == {
-        "centroids",
-        "cluster_centers_error",
-        "counts",
-        "feature_names",
-        "scaled",
+        "centroids", "cluster_centers_error", "counts", "feature_names", "scaled",
         "bounds",
-    }
+    }  # fmt: skip
     assert found["scaled"].tolist() == SCALED.tolist()
     assert found["bounds"].tolist() == [[0.0, 1.0], [2.0, 3.0]]

@@ -28,7 +28,7 @@ from flwr.cli.build import build_fab_from_files
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from support.apps import app_files, packed
-from support.machine import replace_room, replace_start, replace_time
+from support.machine import replace_call, replace_room, replace_start, replace_time
 from support.node_files import write_node
 from support.superlink_stand_in import standing_in
 
@@ -41,6 +41,7 @@ from flwr_dpkmeans.deploy.guard.approved_fab import digest_of
 from flwr_dpkmeans.deploy.invitation import Invitation
 from flwr_dpkmeans.deploy.server_options import ServerOptions
 from flwr_dpkmeans.errors import ConfigurationError, PeerError
+from flwr_dpkmeans.flower._private import parsed_settings
 from flwr_dpkmeans.flower.progress import recorded_progress
 from flwr_dpkmeans.flower.round_trip import RoundTrip
 from flwr_dpkmeans.flower.run_progress import PROGRESS_FILE
@@ -51,18 +52,9 @@ from simulations.flower.ray_processes import is_supported, marked_processes
 FAB = packed(app_files())
 NAMES = ("ward-7", "ward-8", "ward-9")
 ITEMS = [
-    "file",
-    "flower",
-    "tls",
-    "state",
-    "app",
-    "parties",
-    "run",
-    "port",
-    "address",
-    "clock",
-    "user",
-]
+    "file", "flower", "tls", "state", "app", "parties", "run", "port", "address",
+    "clock", "user",
+]  # fmt: skip
 
 
 def free_port() -> int:
@@ -165,31 +157,21 @@ def test_a_new_folder_is_complete_and_its_owners_alone(
     ],
 )
 def test_a_folder_is_made_whole_or_not_at_all(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    changes: list[str],
-    sentence: str,
-) -> None:
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    changes: list[str], sentence: str,
+) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     (tmp_path / "app.fab").write_bytes(FAB)
     (tmp_path / "no-app").mkdir()
     assert (
         main(
             [
-                "server",
-                "init",
-                "office",
-                "--parties",
-                "a",
-                "b",
-                "--app",
-                "app.fab",
+                "server", "init", "office", "--parties", "a", "b", "--app", "app.fab",
                 *changes,
             ]
         )
         == 1
-    )
+    )  # fmt: skip
     assert re.search(sentence, capsys.readouterr().err)
     assert not (tmp_path / "office").exists()
 
@@ -197,9 +179,7 @@ def test_a_folder_is_made_whole_or_not_at_all(
 def test_no_folder_is_made_inside_an_app_that_packs_all_of_its_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A ledger, a policy and pages that must not be passed on went to all nodes with
-    the app.
-    """
+    """A ledger, a policy and pages went to all nodes with the app."""
     project = tmp_path / "pyproject.toml"
     project.write_text('[tool.flwr.app]\npublisher = "me"\n')
     place = tmp_path / "deep" / "office"
@@ -229,10 +209,7 @@ def test_no_folder_is_made_inside_an_app_that_packs_all_of_its_files(
 
 
 def test_a_second_federation_gets_a_port_of_its_own() -> None:
-    """Also one that is made before the first one listens.
-
-    What listens already is left alone.
-    """
+    """Also one that is made before the first one listens."""
     folders = [Path("/srv") / name for name in ("one", "two", "three")]
     assert len({server_command.free_port(folder) for folder in folders}) == 3
     with socket.create_server(("127.0.0.1", 0)) as first:
@@ -245,17 +222,18 @@ def test_a_second_federation_gets_a_port_of_its_own() -> None:
 def test_of_two_who_make_a_folder_at_once_one_has_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other one neither takes it over nor removes it, and under no umask is it open
-    to others for a moment.
-    """
+    """Nobody takes it over, removes it, or has it open to others for a moment."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "app.fab").write_bytes(FAB)
 
-    def meanwhile(app: Path) -> str:
-        (tmp_path / "office" / "certificates").mkdir(parents=True)
-        return app_hash(app)
+    make = os.mkdir
 
-    monkeypatch.setattr(server_command, "app_hash", meanwhile)
+    def meanwhile(path: Any, *how: Any, **more: Any) -> None:
+        monkeypatch.undo()
+        (tmp_path / "office" / "certificates").mkdir(parents=True)
+        make(path, *how, **more)
+
+    replace_call(monkeypatch, "mkdir", meanwhile)
     assert (
         main(["server", "init", "office", "--parties", "a", "b", "--app", "app.fab"])
         == 1
@@ -271,15 +249,8 @@ def test_a_path_that_cannot_stand_in_flowers_files_is_refused(
     (tmp_path / "app.fab").write_bytes(FAB)
     for name in ("o'brien", "two\nlines", "not\udcffUTF-8"):
         words = [
-            name,
-            "--federation",
-            "office",
-            "--parties",
-            "a",
-            "b",
-            "--app",
-            "app.fab",
-        ]
+            name, "--federation", "office", "--parties", "a", "b", "--app", "app.fab",
+        ]  # fmt: skip
         assert main(["server", "init", *words]) == 1
         assert (
             "has a ' or what cannot be printed: choose another folder"
@@ -325,7 +296,7 @@ class Appless(Sleeping):
 
 
 def serving(options: ServerOptions) -> tuple[BaseProcess, Path]:
-    """Start a command in a process of its own, and say where its programs are at home."""
+    """Start a command in a process of its own, with its programs at home."""
     command = multiprocessing.get_context("fork").Process(
         target=server_command.serve_superlink, args=(options,)
     )
@@ -335,10 +306,7 @@ def serving(options: ServerOptions) -> tuple[BaseProcess, Path]:
 
 @pytest.mark.skipif(not is_supported(), reason="Linux lists processes by their marks")
 def test_no_superlink_outlives_its_command(office: Path) -> None:
-    """A full disk, or a pipe that nobody reads, takes no line and ends nothing.
-
-    What nobody foresaw ends all of it.
-    """
+    """A full disk, or a pipe that nobody reads, takes no line and ends nothing."""
     command, home = serving(Hindered.load(office))
     command.join(180.0)
     assert command.exitcode == 1
@@ -352,10 +320,7 @@ def test_no_superlink_outlives_its_command(office: Path) -> None:
 def test_no_superlink_runs_without_what_starts_apps(
     office: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Which the guard writes before anything is started.
-
-    There the invitation's app alone runs, whoever asks.
-    """
+    """Which the guard writes before anything is started."""
     options = ServerOptions.load(office)
     command, home = serving(Appless.load(office))
     command.join(60.0)
@@ -384,10 +349,7 @@ def test_no_superlink_runs_without_what_starts_apps(
     not is_supported(), reason="Linux tells a process of its parent's end"
 )
 def test_no_superlink_outlives_a_command_that_is_killed(office: Path) -> None:
-    """By Linux, since nothing else can do it.
-
-    What was started is told of its parent's end.
-    """
+    """By Linux, since nothing else can do it."""
     parent, home = serving(Sleeping.load(office))
     wait_for(lambda: len(marked_processes(home)) == 2)
     (apps,) = (
@@ -422,14 +384,14 @@ def test_flowers_connection_file_is_always_whole(
         ServerOptions.load(office),
         (office / "superlink" / "home" / "config.toml").read_text(),
     )
-    write = Path.write_text
+    (options.home / "config.toml").write_text("old")
+    swap = os.replace
 
-    def torn(path: Path, text: str) -> int:
-        write(path, text[:9])
-        assert (options.home / "config.toml").read_text() == before
-        return write(path, text)
+    def swapped(new: Path, path: Path) -> None:
+        assert (new.read_text(), path.read_text()) == (before, "old")
+        swap(new, path)
 
-    monkeypatch.setattr(Path, "write_text", torn)
+    replace_call(monkeypatch, "replace", swapped)
     options.write_connection()
     assert (options.home / "config.toml").read_text() == before
     assert [path.name for path in options.home.iterdir()] == ["config.toml"]
@@ -488,15 +450,11 @@ def no_program(*_: object, **__: object) -> None:
     ("item", "sentence"),
     [
         ("file", "chmod go-w"),
-        (
-            "tls",
-            r"nodes would refuse .*server.pem for '10.1.2.3' \(IP address mismatch",
-        ),
+        ("tls",
+         r"nodes would refuse .*server.pem for '10.1.2.3' \(IP address mismatch"),
         ("tls another authority", "nodes would refuse .*server.pem"),
-        (
-            "tls another key",
-            "correct the path, its rights or its content|KEY_VALUES_MISMATCH",
-        ),
+        ("tls another key",
+         "correct the path, its rights or its content|KEY_VALUES_MISMATCH"),
         ("tls open key", "chmod o-rw"),
         ("tls expired", "certificate has expired"),
         ("state", "mode 700"),
@@ -508,14 +466,11 @@ def no_program(*_: object, **__: object) -> None:
         ("address", "nodes cannot find 'no.such.host.invalid'"),
         ("address of another server", "is not this server .*CERTIFICATE_VERIFY_FAILED"),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_is_found_and_nothing_is_started(
-    office: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    item: str,
-    sentence: str,
-) -> None:
+    office: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    item: str, sentence: str,
+) -> None:  # fmt: skip
     replace_start(monkeypatch, no_program)
     options, certificates, invitation = (
         ServerOptions.load(office),
@@ -812,15 +767,9 @@ def test_status_says_who_is_online_and_silent(
     server_command.let_in(ServerOptions.load(office))
     numbers = [str(node.node_id) for node in register.nodes_info]
     trip = RoundTrip(
-        stage="keys",
-        round=None,
-        attempt=None,
-        seconds=1.0,
-        n_asked=2,
-        n_answered=1,
-        sent=1,
-        received=1,
-    )
+        stage="keys", round=None, attempt=None, seconds=1.0, n_asked=2, n_answered=1,
+        sent=1, received=1,
+    )  # fmt: skip
     results = ServerOptions.load(office).results
     for number, times in enumerate(
         ({"ward-7": "2026-11-23T09:00:00", numbers[1]: "2026-11-23T09:00:01"}, {}, {})
@@ -870,7 +819,10 @@ def typed(office: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     typed: list[list[str]] = []
 
     def streamed(
-        superlink: str | None, arguments: list[str], environment: dict[str, str]
+        superlink: str | None,
+        arguments: list[str],
+        environment: dict[str, str],
+        patience: object,
     ) -> int:
         assert (superlink, environment["FLWR_HOME"]) == (
             None,
@@ -887,48 +839,28 @@ def typed(office: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        (
-            "cohort.dropout='recover'",
-            (
-                "3 clients take part, but dropout='recover' needs at least 6: choose"
-                " dropout='re"
-            ),
-        ),
-        (
-            "cohort.max-silent=2",
-            "with 3 clients at most 1 may be silent or collude: lower max_silent",
-        ),
-        (
-            "num-clients=4 algorithm='fastlloyd'",
-            (
-                "num-clients is 4, but 3 parties are invited .ward-7, ward-8, ward-9."
-                " and 0 registered: giv"
-            ),
-        ),
-        (
-            "algorithm='feddp_kmeans'",
-            "starts from the server's own points: give server_data",
-        ),
-        (
-            "log-format='xml'",
-            "log-format is 'xml', which is not known: choose one of 'json', 'text'",
-        ),
-        (
-            "output='{folder}/counted.py/results'",
-            "cannot write into .*counted.py: make",
-        ),
+        ("cohort.dropout='recover'",
+         "3 clients take part, but dropout='recover' needs at least 6: choose"
+         " dropout='re"),
+        ("cohort.max-silent=2",
+         "with 3 clients at most 1 may be silent or collude: lower max_silent"),
+        ("num-clients=4 algorithm='fastlloyd'",
+         "num-clients is 4, but 3 parties are invited .ward-7, ward-8, ward-9."
+         " and 0 registered: giv"),
+        ("algorithm='feddp_kmeans'",
+         "starts from the server's own points: give server_data"),
+        ("log-format='xml'",
+         "log-format is 'xml', which is not known: choose one of 'json', 'text'"),
+        ("output='{folder}/counted.py/results'",
+         "cannot write into .*counted.py: make"),
         ("server-data='none.csv' algorithm='feddp_kmeans'", "none.csv' does not exist"),
         ("evaluation='exact'", "exists in simulation only"),
     ],
-)
+)  # fmt: skip
 def test_what_a_run_would_end_with_is_said_before_it_is_asked_for(
-    office: Path,
-    folder: Path,
-    typed: list[Any],
-    capsys: pytest.CaptureFixture[str],
-    changed: str,
-    sentence: str,
-) -> None:
+    office: Path, folder: Path, typed: list[Any], capsys: pytest.CaptureFixture[str],
+    changed: str, sentence: str,
+) -> None:  # fmt: skip
     config = f"n-clusters=3 bounds='0,1' {changed.format(folder=folder)}"
     assert main(["run", str(folder), "--server", str(office), "-c", config]) == 1
     assert re.search(sentence, capsys.readouterr().err)
@@ -965,6 +897,33 @@ def test_paths_of_a_run_are_those_of_who_types_them(
     assert "bounds='0,1' server-data='iris'" in typed[1][2]
 
 
+def test_a_run_without_one_of_the_parties_waits_for_the_others(
+    office: Path, folder: Path, typed: list[list[str]]
+) -> None:
+    """By an option of the command, which the app hears as its key."""
+    config = "bounds='0,1' cohort.min-clients=2"
+    words = ["run", str(folder), "--server", str(office), "-c", config]
+    assert main([*words, "--without", NAMES[1]]) == 0
+    settings = parsed_settings([typed[0][2]])
+    assert (settings["without"], settings["num-clients"]) == (NAMES[1], 2)
+    assert "--without" not in typed[0]
+    assert main([*words[:-1], f"{config} parties='{NAMES[0]}, {NAMES[2]}'"]) == 0
+    assert parsed_settings([typed[1][2]])["num-clients"] == 2
+
+
+def test_a_misspelt_party_is_named_before_anything_starts(
+    office: Path,
+    folder: Path,
+    typed: list[list[str]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["run", str(folder), "--server", str(office), "-c", "bounds='0,1'"]
+    assert main([*words, "--without", f"{NAMES[1]}x"]) == 1
+    error = capsys.readouterr().err
+    assert f"no party '{NAMES[1]}x' is invited: did you mean '{NAMES[1]}'?" in error
+    assert typed == []
+
+
 def test_the_check_plans_the_apps_own_configuration(office: Path, folder: Path) -> None:
     assert found(office, "run") == (
         Verdict.OK,
@@ -976,7 +935,7 @@ def test_the_check_plans_the_apps_own_configuration(office: Path, folder: Path) 
     assert says.startswith(
         "without a --run-config it would end at once: epsilon is -1.0, but it must be"
     )
-    rewrite(folder / "pyproject.toml", "num-clients = ", "parties = ")
+    rewrite(folder / "pyproject.toml", "num-clients = ", "members = ")
     rewrite(folder / "pyproject.toml", "\nbounds = ", "\nlimits = ")
     assert (
         f"{folder} has no key bounds, num-clients, and Flower takes only keys that"
@@ -1007,12 +966,9 @@ def test_a_superlink_that_does_not_run_gets_no_run(
 
 
 def test_a_run_is_handed_what_the_server_knows_and_no_other_app(
-    office: Path,
-    folder: Path,
-    typed: list[list[str]],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    office: Path, folder: Path, typed: list[list[str]],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     join(office, "ward-7")
     join(office, "ward-9")
     app, given = str(folder), ["--server", str(office)]
@@ -1050,15 +1006,12 @@ def test_a_run_is_handed_what_the_server_knows_and_no_other_app(
     assert (
         main(
             [
-                "run",
-                app,
-                *given,
-                "-c",
+                "run", app, *given, "-c",
                 f"n-clusters=3 bounds='0,1' output='{elsewhere}'",
             ]
         )
         == 0
-    )
+    )  # fmt: skip
     assert f"{elsewhere} has the server's report" in capsys.readouterr().err
     with monkeypatch.context() as another:
         another.setattr(run_command, "is_own", lambda _: False)
@@ -1110,12 +1063,9 @@ def test_results_are_listed_for_a_server_a_node_and_a_folder(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     costs = {
-        "epsilon": 1.0,
-        "delta": 1e-6,
-        "epsilon_requested": 1.0,
-        "epsilon_worst_case": 1.0,
-        "slack": 0.0,
-    }
+        "epsilon": 1.0, "delta": 1e-6, "epsilon_requested": 1.0,
+        "epsilon_worst_case": 1.0, "slack": 0.0,
+    }  # fmt: skip
     words = dict.fromkeys(("neighbours", "guarantee", "n_examples_source"), "")
     words |= {
         "unit": "record",
@@ -1126,11 +1076,8 @@ def test_results_are_listed_for_a_server_a_node_and_a_folder(
     lists: dict[str, Any] = dict.fromkeys(("assumptions", "warnings", "releases"), ())
     origin = Provenance("5", "server", "", finished="2026-11-23T08:00:00+00:00")
     numbers: dict[str, Any] = {
-        "n_clients": 3,
-        "n_attempts": 2,
-        "n_examples": None,
-        "is_private": True,
-    }
+        "n_clients": 3, "n_attempts": 2, "n_examples": None, "is_private": True,
+    }  # fmt: skip
     report = PrivacyReport(**numbers, **costs, **words, **lists, provenance=origin)
     node = write_node(office.parent / "node")
     for folder in (

@@ -130,12 +130,9 @@ def test_facts_cannot_change_after_they_were_agreed_on() -> None:
         ProtocolError, match="another server than the one in force, which had fixed it"
     ):
         require_next(
-            plan,
-            replace(plan, server=replace(FACTS, data_radius=0.6)),
-            Discoveries(),
-            begun=False,
-            released=None,
-        )
+            plan, replace(plan, server=replace(FACTS, data_radius=0.6)), Discoveries(),
+            begun=False, released=None,
+        )  # fmt: skip
 
 
 def test_without_a_number_of_rows_delta_stays_small() -> None:

@@ -161,10 +161,7 @@ def test_a_states_header_ends_within_ten_thousand_bytes(end: int, fits: bool) ->
 def test_a_round_is_given_what_it_asks_for(
     in_blocks: bool, profiles: bool, labels: np.ndarray | None, has_labelled: bool
 ) -> None:
-    """The columns of a profile only where it has blocks and profiles.
-
-    Labels only where it has a use for them.
-    """
+    """The columns of a profile only where it has blocks and profiles."""
     points, beside = np.array([[1.0], [2.0]]), np.array([[7.0], [8.0]])
     step = PrivateSum(
         "step",

@@ -57,18 +57,11 @@ def test_a_large_cohort_recovers_sums_where_clients_may_fall_silent(
     given: dict[str, Any],
     expected: Dropout,
 ) -> None:
-    """Among 120 virtual clients a second round trip for each sum would be for nothing,
-    unless it is asked for.
-    """
+    """Among 120 virtual clients a second round trip would be for nothing."""
     strategy = PrivateKMeans(
-        3,
-        bounds=(-1, 1),
-        n_features=2,
-        n_examples=10_000,
-        n_clients=120,
-        algorithm="glloyd",
-        **given,
-    )
+        3, bounds=(-1, 1), n_features=2, n_examples=10_000, n_clients=120,
+        algorithm="glloyd", **given,
+    )  # fmt: skip
     grid: Any = MuteGrid(is_deployed=deployed)
     with (
         InProcessGrid([], run_id=5).running(),
@@ -87,16 +80,11 @@ def test_a_large_cohort_recovers_sums_where_clients_may_fall_silent(
 def test_a_plan_that_is_still_to_be_made_is_said_to_cost_what_is_asked_for(
     n_examples: int | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Not what its preliminary sums cost: once before it is final, and once where it is
-    from the start.
-    """
+    """Not what its preliminary sums cost, before it is final or from the start."""
     config = parse_config(
-        n_clusters=3,
-        bounds=((-1.0,), (1.0,)),
-        epsilon=2.0,
-        max_retries=1,
+        n_clusters=3, bounds=((-1.0,), (1.0,)), epsilon=2.0, max_retries=1,
         n_examples=n_examples,
-    )
+    )  # fmt: skip
     plan = draft_plan(config, run_id=9, n_clients=5, seed=7, n_features=2)
     assert plan.is_final is (n_examples is not None)
     with caplog.at_level(logging.INFO, logger="flwr_dpkmeans"):

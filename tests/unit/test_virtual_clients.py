@@ -25,12 +25,9 @@ from flwr_dpkmeans.sums.plan import FIRST_NODE_ID
 
 def context(node_config: dict[str, Any], **run: Any) -> Context:
     return Context(
-        run_id=3,
-        node_id=987,
-        node_config=node_config,
-        state=RecordDict(),
+        run_id=3, node_id=987, node_config=node_config, state=RecordDict(),
         run_config={"output": "/out"} | run,
-    )
+    )  # fmt: skip
 
 
 @pytest.fixture
@@ -124,11 +121,8 @@ def test_a_node_that_flowers_own_program_runs_is_warned_that_it_has_no_guard(
 def test_another_choice_of_files_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     simulate_server(monkeypatch)
     config = {
-        "data": "iris",
-        "algorithm": "glloyd",
-        "n-clusters": 3,
-        "output-files": "frist",
-    }
+        "data": "iris", "algorithm": "glloyd", "n-clusters": 3, "output-files": "frist",
+    }  # fmt: skip
     with pytest.raises(
         ConfigurationError, match=r"output-files is 'frist', .* did you mean 'first'"
     ):

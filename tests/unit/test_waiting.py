@@ -16,14 +16,16 @@ from flwr.serverapp import Grid
 
 from flwr_dpkmeans.errors import CohortError, ConfigurationError
 from flwr_dpkmeans.flower.messages.joining import turn, wait_for_nodes
+from flwr_dpkmeans.flower.messages.parties import ANYBODY, Parties
+from flwr_dpkmeans.flower.run_config import strategy_from_run_config
 from flwr_dpkmeans.flower.strategies.timeouts import Timeouts
 from flwr_dpkmeans.log import named
 
+RUN_CONFIG: dict[str, str | int] = {"bounds": "0,1", "n-clusters": 3}
+
 
 class World:
-    """A clock that advances only by sleeping, and a grid whose nodes depend on the
-    time.
-    """
+    """A clock that advances by sleeping, and a grid that depends on the time."""
 
     def __init__(self, nodes_at: Callable[[float], list[int]]) -> None:
         self.now = 1000.0
@@ -45,7 +47,11 @@ class World:
         self.now += seconds
 
     def wait(
-        self, n_clients: int | None, min_clients: int = 2, timeout: float = 60.0
+        self,
+        n_clients: int | None,
+        min_clients: int = 2,
+        timeout: float = 60.0,
+        parties: Parties = ANYBODY,
     ) -> list[int]:
         grid: Any = self
         clock = SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep)
@@ -53,7 +59,9 @@ class World:
         with mock.patch.multiple(
             "flwr_dpkmeans.flower.messages.joining", time=clock, logger=log
         ):
-            return wait_for_nodes(grid, n_clients, min_clients, timeout)
+            return wait_for_nodes(
+                grid, n_clients, min_clients, timeout, parties=parties
+            )
 
     @property
     def waited(self) -> float:
@@ -223,3 +231,83 @@ def test_what_is_no_boolean_does_not_let_runs_meet() -> None:
         ConfigurationError, match="concurrent is 'no', but it must be true or false"
     ):
         Timeouts(concurrent="no")  # type: ignore[arg-type]
+
+
+WARDS = {2: "ward-7", 3: "ward-8", 4: "ward-9", 5: ""}
+
+
+def wards(*nodes: int) -> World:
+    world = World(lambda _: list(nodes))
+    world.names = WARDS
+    return world
+
+
+def test_parties_that_are_named_take_part_and_nobody_else() -> None:
+    """Lower ids do not push in front of them."""
+    parties = Parties.of_texts("ward-9, ward-7")
+    assert wards(2, 3, 4, 5).wait(None, parties=parties) == [2, 4]
+
+
+def test_a_party_that_is_missing_is_named_while_waiting_and_at_the_end() -> None:
+    world = wards(2, 3)
+    with pytest.raises(CohortError) as caught:
+        world.wait(None, parties=Parties(("ward-7", "ward-9")), timeout=40.0)
+    assert world.waited == 40.0
+    assert world.said[0].startswith("waiting for ward-9: 1 joined so far")
+    assert "still waiting for ward-9" in world.said[1]
+    assert str(caught.value).startswith("ward-9 did not join within 40 s")
+
+
+def test_who_has_joined_is_named_where_too_few_have() -> None:
+    with pytest.raises(
+        CohortError, match=r"2 of 3 clients joined within 5 s \(ward-7, ward-9\)"
+    ):
+        wards(2, 4).wait(3, timeout=5.0)
+
+
+def test_a_node_is_left_out_by_name() -> None:
+    without = Parties(without=("ward-8",))
+    assert wards(2, 3, 4).wait(2, parties=without) == [2, 4]
+    with pytest.raises(CohortError, match="2 of 3"):
+        wards(2, 3, 4).wait(3, parties=without, timeout=5.0)
+
+
+def test_two_nodes_of_one_name_are_no_party() -> None:
+    """Whoever registers a second key under a name would otherwise take its place."""
+    world = World(lambda _: [2, 3, 4])
+    world.names = {2: "ward-7", 3: "ward-7", 4: "ward-9"}
+    with pytest.raises(CohortError, match="2 nodes are named 'ward-7'"):
+        world.wait(None, parties=Parties(("ward-7", "ward-9")))
+
+
+@pytest.mark.parametrize(
+    ("keys", "sentence"),
+    [
+        ({"parties": "a, b", "without": "c"}, "give one of them"),
+        ({"parties": "a, b, a"}, "name each once"),
+        ({"parties": "a, b", "num-clients": 3}, "leave num-clients out"),
+    ],
+)
+def test_names_that_do_not_fit_are_refused_before_anybody_is_asked(
+    keys: dict[str, str | int], sentence: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=sentence):
+        strategy_from_run_config(RUN_CONFIG | keys, simulated=False)
+
+
+def test_a_configuration_with_names_needs_no_number() -> None:
+    keys = {"parties": "ward-7, ward-8, ward-9"}
+    strategy = strategy_from_run_config(RUN_CONFIG | keys, simulated=False)
+    assert strategy.config.n_clients == 3
+    assert strategy.parties.names == ("ward-7", "ward-8", "ward-9")
+    with pytest.raises(ConfigurationError, match="or name them"):
+        strategy_from_run_config(RUN_CONFIG, simulated=False)
+
+
+def test_a_name_that_nobody_has_been_invited_under_is_refused_with_the_nearest() -> (
+    None
+):
+    invited = ["ward-7", "ward-8", "ward-9"]
+    assert Parties(without=("ward-8",)).chosen(invited) == ("ward-7", "ward-9")
+    with pytest.raises(ConfigurationError, match="did you mean 'ward-9'"):
+        Parties(("ward_9",)).chosen(invited)

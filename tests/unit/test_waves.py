@@ -1,4 +1,4 @@
-"""Sending in waves: everybody is asked, never too many at a time, and the time is kept."""
+"""Sending in waves: everybody is asked, never too many at once, and in time."""
 
 from __future__ import annotations
 

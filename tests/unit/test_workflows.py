@@ -1,4 +1,4 @@
-"""What the platform runs is pinned, and the conda recipe asks for what the wheel does."""
+"""What the platform runs is pinned, and conda and the wheel ask for the same."""
 
 from __future__ import annotations
 

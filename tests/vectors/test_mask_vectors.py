@@ -198,10 +198,7 @@ def test_streams(case: dict[str, Any]) -> None:
 
 
 def test_no_block_is_encrypted_twice_under_one_key() -> None:
-    """All rounds and attempts of some runs, at their limits, by enumeration.
-
-    The key names all else.
-    """
+    """All rounds and attempts of some runs, at their limits, by enumeration."""
     rounds, attempts = (
         (-(2**31), -256, -2, -1, 0, 1, 2, 255, 256, 2**31),
         (0, 1, 2, 255, 256, 2**31),

@@ -16,7 +16,7 @@ CASES = KNOWN["cases"]
 
 
 def times(a: int, b: int) -> int:
-    """Carry-less product, then the remainder after division by x^8 + x^4 + x^3 + x + 1."""
+    """Carry-less product modulo x^8 + x^4 + x^3 + x + 1."""
     product = 0
     for bit in range(8):
         product ^= (a << bit) * (b >> bit & 1)

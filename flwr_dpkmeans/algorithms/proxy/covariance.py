@@ -12,7 +12,7 @@ from flwr_dpkmeans.algorithms.proxy.setting import Setting, as_length
 from flwr_dpkmeans.algorithms.states.cluster_states import SERVER_POINTS
 from flwr_dpkmeans.kernels import outer_products
 from flwr_dpkmeans.kernels.grid import round_to_grid
-from flwr_dpkmeans.kernels.residual_sums import unit_residuals
+from flwr_dpkmeans.kernels.residual_sums import UnitResiduals, unit_residuals
 from flwr_dpkmeans.kernels.triangles import (
     rounded_triangle,
     symmetric_from_triangle,
@@ -32,12 +32,8 @@ def covariance_round(setting: Setting) -> PlannedSum:
     factor = setting.options.clip
 
     def summed(points: Array, state: State) -> Sequence[Array]:
-        centre = state[CENTRE]
         clip = factor * length_of(state, SPREAD)
-
-        def residuals(rows: Array) -> Array:
-            return unit_residuals(rows - centre, clip)
-
+        residuals = UnitResiduals(state[CENTRE], clip)
         products = outer_products.outer_product_sums(points, residuals)
         return [products]
 

@@ -12,6 +12,7 @@ import re
 import shlex
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from .app_guard import Guard
@@ -28,6 +29,7 @@ def write_programs(
     guard: Guard,
     folder: Path,
     app: str = private.CLIENT_APP,
+    find: Callable[..., str | None] = shutil.which,
 ) -> dict[str, str]:
     """Write every program that Flower starts for apps as a guarded script.
 
@@ -37,7 +39,8 @@ def write_programs(
     replaced if it is there. The variables are for what starts ``flower-superexec``.
     PATH has this folder alone: if a script could not be run, Flower would take the next
     program of that name, which guards nothing. A list with something else than hashes,
-    or a system that does not run programs in this folder, is a GuardError.
+    or a system that does not run programs in this folder (`find` looks for them), is a
+    GuardError.
     """
     are_hashes = all(_HASH.fullmatch(digest) for digest in guard.allowed)
     if not guard.allowed or not are_hashes:
@@ -58,7 +61,7 @@ def write_programs(
         allowed = sorted(guard.allowed) if name == app else []
         _write_script(folder / name, app, allowed, guard)
     for name in names:
-        if shutil.which(name, path=str(folder)) != str(folder / name):
+        if find(name, path=str(folder)) != str(folder / name):
             raise GuardError(
                 f"{folder / name} cannot be run (a disk mounted with noexec?): choose"
                 " another home"

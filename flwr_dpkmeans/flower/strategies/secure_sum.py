@@ -124,7 +124,7 @@ _SUM_OPTIONS = frozenset(
             "max_epsilon",
             "dropout",
         ),
-        *("cohort", "masking", "timeouts", "on_step"),
+        *("cohort", "masking", "timeouts", "on_step", "parties"),
     )
 )
 """Options of `SecureSum` besides those that it names."""

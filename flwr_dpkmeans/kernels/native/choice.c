@@ -3,7 +3,7 @@
 #define EXPORTED __attribute__((visibility("default")))
 
 /* Changes with the arguments or the meaning of any function. */
-EXPORTED int flwr_dpkmeans_interface(void) { return 1; }
+EXPORTED int flwr_dpkmeans_interface(void) { return 2; }
 
 /* The suffix of the fastest functions that run here; tests choose another one. */
 EXPORTED const char *flwr_dpkmeans_variant(void) {

@@ -16,6 +16,11 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(__SSE2__)
+#include <immintrin.h>
+#elif defined(__ARM_NEON)
+#include <arm_neon.h>
+#endif
 
 #define JOINED_(name, variant) name##variant
 #define JOINED(name, variant) JOINED_(name, variant)
@@ -47,36 +52,116 @@ typedef float narrow_floats __attribute__((vector_size(4 * PAIRS)));
 typedef double doubles_in_row __attribute__((vector_size(8 * PAIRS), aligned(8)));
 typedef float floats_in_row __attribute__((vector_size(4 * PAIRS), aligned(4)));
 
+/* A difference from zero is the value itself, -0 too, and costs no instruction. */
 INLINE floats all_floats(float value) {
-    floats every = {0};
-    return every + value;
+    floats zeros = {0};
+    return value - zeros;
 }
 
 INLINE doubles all_doubles(double value) {
-    doubles every = {0};
-    return every + value;
+    doubles zeros = {0};
+    return value - zeros;
 }
 
+/* The larger and the smaller of two vectors' floats, neither of which is not a number:
+   single instructions that compilers do not find by themselves. */
+#if defined(__AVX512F__) && LANES == 16
+INLINE floats larger(floats a, floats b) {
+    return (floats)_mm512_max_ps((__m512)a, (__m512)b);
+}
+INLINE floats smaller(floats a, floats b) {
+    return (floats)_mm512_min_ps((__m512)a, (__m512)b);
+}
+#elif defined(__AVX__) && LANES == 8
+INLINE floats larger(floats a, floats b) {
+    return (floats)_mm256_max_ps((__m256)a, (__m256)b);
+}
+INLINE floats smaller(floats a, floats b) {
+    return (floats)_mm256_min_ps((__m256)a, (__m256)b);
+}
+#elif defined(__SSE2__) && LANES == 4
+INLINE floats larger(floats a, floats b) {
+    return (floats)_mm_max_ps((__m128)a, (__m128)b);
+}
+INLINE floats smaller(floats a, floats b) {
+    return (floats)_mm_min_ps((__m128)a, (__m128)b);
+}
+#elif defined(__ARM_NEON) && LANES == 4
+INLINE floats larger(floats a, floats b) {
+    return (floats)vmaxq_f32((float32x4_t)a, (float32x4_t)b);
+}
+INLINE floats smaller(floats a, floats b) {
+    return (floats)vminq_f32((float32x4_t)a, (float32x4_t)b);
+}
+#else
 INLINE floats chosen(masks where, floats yes, floats no) {
     return (floats)((where & (masks)yes) | (~where & (masks)no));
 }
+INLINE floats larger(floats a, floats b) { return chosen(a > b, a, b); }
+INLINE floats smaller(floats a, floats b) { return chosen(a < b, a, b); }
+#endif
 
+/* By pairs of lanes, whose sums wait less for each other. */
 INLINE double sum_of(doubles values) {
-    double sum = 0.0;
-    for (int lane = 0; lane < PAIRS; lane++) sum += values[lane];
-    return sum;
+    typedef double two __attribute__((vector_size(16)));
+    two sums = {0};
+    for (int pair = 0; pair < PAIRS / 2; pair++) {
+        two part;
+        memcpy(&part, (const char *)&values + pair * sizeof part, sizeof part);
+        sums += part;
+    }
+    return sums[0] + sums[1];
 }
 
+/* Whether any lane is set, and whole numbers toward zero (of values below 2^31 without
+   such an instruction; others become another number). */
+#if defined(__AVX512DQ__) && LANES == 16
+INLINE int any_of(double_masks where) {
+    return _mm512_test_epi64_mask((__m512i)where, (__m512i)where) != 0;
+}
+INLINE doubles toward_zero(doubles values) {
+    const int mode = _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC;
+    return (doubles)_mm512_roundscale_pd((__m512d)values, mode);
+}
+#elif defined(__AVX__) && LANES == 8
+INLINE int any_of(double_masks where) {
+    return !_mm256_testz_si256((__m256i)where, (__m256i)where);
+}
+INLINE doubles toward_zero(doubles values) {
+    const int mode = _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC;
+    return (doubles)_mm256_round_pd((__m256d)values, mode);
+}
+#else
 INLINE int any_of(double_masks where) {
     int64_t any = 0;
     for (int lane = 0; lane < PAIRS; lane++) any |= where[lane];
     return any != 0;
 }
-
-/* Of values below 2^31; others become another number. */
+#if defined(__aarch64__) && LANES == 4
+INLINE doubles toward_zero(doubles values) {
+    return (doubles)vrndq_f64((float64x2_t)values);
+}
+#else
 INLINE doubles toward_zero(doubles values) {
     whole_numbers whole = __builtin_convertvector(values, whole_numbers);
     return __builtin_convertvector(whole, doubles);
+}
+#endif
+#endif
+
+/* The nearest whole number, halves to the even one. */
+INLINE doubles nearest_whole(doubles values) {
+#if defined(__AVX512DQ__) && LANES == 16
+    const int mode = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+    return (doubles)_mm512_roundscale_pd((__m512d)values, mode);
+#elif defined(__AVX__) && LANES == 8
+    const int mode = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+    return (doubles)_mm256_round_pd((__m256d)values, mode);
+#else
+    doubles nearest;
+    for (int lane = 0; lane < PAIRS; lane++) nearest[lane] = __builtin_rint(values[lane]);
+    return nearest;
+#endif
 }
 
 INLINE int64_t vectors_of(int64_t d) { return (d + PAIRS - 1) / PAIRS; }
@@ -303,14 +388,22 @@ INLINE void rank(ranking *ranks, int vector, floats score, int32_t centroid) {
     floats best = ranks->best[vector];
     floats second = ranks->second[vector];
     masks is_better = score > best;
-    floats lower = chosen(is_better, best, score);
-    ranks->best[vector] = chosen(is_better, score, best);
-    ranks->second[vector] = chosen(lower > second, lower, second);
+    ranks->best[vector] = larger(score, best);
+    ranks->second[vector] = larger(second, smaller(score, best));
     masks index = {0};
     index += centroid;
     masks nearest = ranks->nearest[vector];
     ranks->nearest[vector] = (is_better & index) | (~is_better & nearest);
 }
+
+/* Reads a vector once for two products: compilers would read it for each. */
+#if defined(__x86_64__)
+#define IN_REGISTER(vector) __asm__("" : "+v"(vector))
+#elif defined(__aarch64__)
+#define IN_REGISTER(vector) __asm__("" : "+w"(vector))
+#else
+#define IN_REGISTER(vector)
+#endif
 
 /* Adds the products of some columns to the scores of two centroids. */
 INLINE void add_products(
@@ -323,6 +416,10 @@ INLINE void add_products(
         floats p = all_floats(first[column]);
         floats q = all_floats(second[column]);
         floats r0 = rows[0], r1 = rows[1], r2 = rows[2], r3 = rows[3];
+        IN_REGISTER(r0);
+        IN_REGISTER(r1);
+        IN_REGISTER(r2);
+        IN_REGISTER(r3);
         a0 += r0 * p;
         a1 += r1 * p;
         a2 += r2 * p;
@@ -336,8 +433,52 @@ INLINE void add_products(
     scores[4] = b0, scores[5] = b1, scores[6] = b2, scores[7] = b3;
 }
 
-/* Ranks all centroids for a tile, (d, TILE). `scores`, (k_even, TILE), is used where
-   the columns come in parts. */
+INLINE void start_scores(
+    const centroid_scores *centroids, int64_t pair, floats *restrict scores) {
+    for (int vector = 0; vector < VECTORS; vector++) {
+        scores[vector] = all_floats(centroids->offsets[pair]);
+        scores[VECTORS + vector] = all_floats(centroids->offsets[pair + 1]);
+    }
+}
+
+INLINE void rank_pair(ranking *ranks, const floats *scores, int64_t pair) {
+    for (int vector = 0; vector < 2 * VECTORS; vector++) {
+        int32_t centroid = (int32_t)(pair + vector / VECTORS);
+        rank(ranks, vector % VECTORS, scores[vector], centroid);
+    }
+}
+
+/* Ranks all centroids for a tile, (d, TILE), of few columns. */
+INLINE void rank_narrow_tile(
+    const floats *restrict tile, int64_t d, const centroid_scores *centroids,
+    ranking *ranks) {
+    for (int64_t pair = 0; pair < centroids->k_even; pair += 2) {
+        const float *first = centroids->floats + pair * d;
+        floats scores[2 * VECTORS];
+        start_scores(centroids, pair, scores);
+        add_products(tile, d, first, first + d, scores);
+        rank_pair(ranks, scores, pair);
+    }
+}
+
+/* The same of many columns, which come in parts; `scores`, (k_even, TILE), is scratch. */
+static void rank_wide_tile(
+    const floats *restrict tile, int64_t d, const centroid_scores *centroids,
+    floats *restrict scores, ranking *ranks) {
+    for (int64_t start = 0; start < d; start += COLUMNS_AT_ONCE) {
+        int64_t left = d - start;
+        int is_last = left <= COLUMNS_AT_ONCE;
+        int64_t n_columns = is_last ? left : COLUMNS_AT_ONCE;
+        for (int64_t pair = 0; pair < centroids->k_even; pair += 2) {
+            const float *first = centroids->floats + pair * d + start;
+            floats *of_pair = scores + pair * VECTORS;
+            if (start == 0) start_scores(centroids, pair, of_pair);
+            add_products(tile + start * VECTORS, n_columns, first, first + d, of_pair);
+            if (is_last) rank_pair(ranks, of_pair, pair);
+        }
+    }
+}
+
 INLINE void rank_tile(
     const floats *restrict tile, int64_t d, const centroid_scores *centroids,
     floats *restrict scores, ranking *ranks) {
@@ -346,30 +487,10 @@ INLINE void rank_tile(
         ranks->second[vector] = all_floats(-INFINITY);
         ranks->nearest[vector] = (masks){0};
     }
-    int64_t start = 0;
-    do {
-        int64_t left = d - start;
-        int is_last = left <= COLUMNS_AT_ONCE;
-        int64_t n_columns = is_last ? left : COLUMNS_AT_ONCE;
-        for (int64_t pair = 0; pair < centroids->k_even; pair += 2) {
-            const float *first = centroids->floats + pair * d + start;
-            floats of_pair[2 * VECTORS];
-            floats *summed = d > COLUMNS_AT_ONCE ? scores + pair * VECTORS : of_pair;
-            if (start == 0) {
-                for (int vector = 0; vector < VECTORS; vector++) {
-                    summed[vector] = all_floats(centroids->offsets[pair]);
-                    summed[VECTORS + vector] = all_floats(centroids->offsets[pair + 1]);
-                }
-            }
-            add_products(tile + start * VECTORS, n_columns, first, first + d, summed);
-            if (!is_last) continue;
-            for (int vector = 0; vector < 2 * VECTORS; vector++) {
-                int32_t centroid = (int32_t)(pair + vector / VECTORS);
-                rank(ranks, vector % VECTORS, summed[vector], centroid);
-            }
-        }
-        start += COLUMNS_AT_ONCE;
-    } while (start < d);
+    if (d <= COLUMNS_AT_ONCE)
+        rank_narrow_tile(tile, d, centroids, ranks);
+    else
+        rank_wide_tile(tile, d, centroids, scores, ranks);
 }
 
 /* Rows from `first` on as floats in whole steps, column by column, (d, TILE); rows
@@ -575,7 +696,7 @@ int EXPORTED(residual_sums)(
     return status;
 }
 
-/* Residuals over the radius, shortened to at most 1, toward zero. */
+/* Residuals over the radius, shortened to at most 1, toward zero; zeros have no sign. */
 int EXPORTED(unit_residuals)(
     const double *values, int64_t n, int64_t d, double radius, double *units) {
     table rows = table_of(values, n, d);
@@ -588,7 +709,7 @@ int EXPORTED(unit_residuals)(
         double length = sqrt(square) * STEP;
         double factor = SHADE / (length > radius ? length : radius);
         for (int64_t vector = 0; vector < vectors; vector++)
-            residual[vector] = toward_zero(residual[vector] * factor) * STEP;
+            residual[vector] = toward_zero(residual[vector] * factor) * STEP + 0.0;
         memcpy(units + row * d, residual, (size_t)d * sizeof(double));
     }
     free(residual);
@@ -596,33 +717,232 @@ int EXPORTED(unit_residuals)(
 }
 
 
+/* What residuals have beyond their radius, in steps and over the length of the first
+   shell that is as long, added to sums (k * n_shells, d):
+   flwr_dpkmeans.kmeans.residuals.excess_sums. `radii`, (k,), are at least 2^-16; `lengths`,
+   (k, n_shells), are above 0, and all are finite. */
+int EXPORTED(excess_sums)(
+    const double *values, int64_t n, int64_t d, const int32_t *labels,
+    const double *centroid_values, int64_t k, const double *radii, const double *lengths,
+    int64_t n_shells, double *sums) {
+    table rows = table_of(values, n, d);
+    int64_t vectors = vectors_of(d);
+    double largest_square = 0.0;
+    doubles *centroids = read_points(centroid_values, k, d, &largest_square);
+    doubles *residual = new_vectors(vectors);
+    int status = centroids && residual ? DONE : NO_MEMORY;
+    if (status == DONE && !(largest_square <= LARGEST_SQUARE)) status = OUTSIDE;
+    for (int64_t row = 0; status == DONE && row < n; row++) {
+        int64_t label = labels[row];
+        if (label < 0) status = OUTSIDE;
+        label = label < 0 ? 0 : label < k ? label : k - 1;
+        const doubles *centroid = centroids + label * vectors;
+        double square = read_residual(&rows, row, centroid, residual, vectors);
+        if (!(square <= LARGEST_SQUARE)) status = OUTSIDE;
+        double length = sqrt(square) * STEP;
+        if (status != DONE || !(length > radii[label])) continue;
+        /* Few rows are. */
+        double excess = length - radii[label];
+        const double *ends = lengths + label * n_shells;
+        int64_t shell = 0;
+        for (int64_t before = 0; before < n_shells; before++)
+            shell += excess > ends[before];
+        shell = shell < n_shells ? shell : n_shells - 1;
+        double longest = ends[shell] > excess ? ends[shell] : excess;
+        double factor = SHADE * excess / (length * longest);
+        double *sum = sums + (label * n_shells + shell) * d;
+        const double *differences = (const double *)residual;
+        for (int64_t column = 0; column < d; column++)
+            sum[column] += __builtin_trunc(differences[column] * factor);
+    }
+    free(centroids);
+    free(residual);
+    return status;
+}
+
+
+/* ---- outer products ---- */
+
+/* Rows whose products are added while they are in the first-level cache, and the part
+   of the matrix, columns times vectors, that stays in registers meanwhile. */
+enum { ROWS_AT_ONCE = 64, COLUMNS_IN_PART = 4, VECTORS_IN_PART = 3 };
+
+/* Adds the products of some columns with some vectors of rows, (n_rows, vectors). */
+INLINE void add_part(
+    const doubles *rows, int64_t n_rows, int64_t vectors, int64_t column,
+    int64_t first_vector, doubles *sums, int n_vectors) {
+    doubles part[COLUMNS_IN_PART * VECTORS_IN_PART];
+    for (int each = 0; each < COLUMNS_IN_PART; each++)
+        for (int vector = 0; vector < n_vectors; vector++)
+            part[each * VECTORS_IN_PART + vector] =
+                sums[(column + each) * vectors + first_vector + vector];
+    for (int64_t row = 0; row < n_rows; row++) {
+        const doubles *of_row = rows + row * vectors;
+        const double *numbers = (const double *)of_row + column;
+        for (int each = 0; each < COLUMNS_IN_PART; each++) {
+            doubles number = all_doubles(numbers[each]);
+            for (int vector = 0; vector < n_vectors; vector++)
+                part[each * VECTORS_IN_PART + vector] +=
+                    number * of_row[first_vector + vector];
+        }
+    }
+    for (int each = 0; each < COLUMNS_IN_PART; each++)
+        for (int vector = 0; vector < n_vectors; vector++)
+            sums[(column + each) * vectors + first_vector + vector] =
+                part[each * VECTORS_IN_PART + vector];
+}
+
+/* Adds the outer products of rows to sums (d, vectors), from the diagonal on. Columns
+   beyond the rows', up to a multiple of COLUMNS_IN_PART, are zero. */
+static void add_outer_products(
+    const doubles *rows, int64_t n_rows, int64_t d, int64_t vectors, doubles *sums) {
+    for (int64_t column = 0; column < d; column += COLUMNS_IN_PART) {
+        int64_t first = column / PAIRS;
+        for (; first < vectors; first += VECTORS_IN_PART) {
+            int64_t left = vectors - first;
+            if (left >= 3) add_part(rows, n_rows, vectors, column, first, sums, 3);
+            if (left == 2) add_part(rows, n_rows, vectors, column, first, sums, 2);
+            if (left == 1) add_part(rows, n_rows, vectors, column, first, sums, 1);
+        }
+    }
+}
+
+/* Reads one row for its outer product: as it is, or its residual from a centre over the
+   radius, shortened to at most 1, toward zero. Returns its squared length, in steps. */
+INLINE double read_factor(
+    const table *rows, int64_t row, const doubles *centre, double radius, doubles *factor,
+    int64_t vectors) {
+    double square = read_residual(rows, row, centre, factor, vectors);
+    if (!centre || !(square <= LARGEST_SQUARE)) return square;
+    double length = sqrt(square) * STEP;
+    double shortening = SHADE / (length > radius ? length : radius);
+    for (int64_t vector = 0; vector < vectors; vector++)
+        factor[vector] = toward_zero(factor[vector] * shortening);
+    return GRID * GRID;
+}
+
+INLINE int sum_outer_products(
+    const table *rows, const doubles *centre, double radius, doubles *factors,
+    doubles *sums, int64_t vectors) {
+    double largest = GRID * GRID;
+    for (int64_t first = 0; first < rows->n; first += ROWS_AT_ONCE) {
+        int64_t left = rows->n - first;
+        int64_t n_rows = left < ROWS_AT_ONCE ? left : ROWS_AT_ONCE;
+        for (int64_t row = 0; row < n_rows; row++) {
+            doubles *factor = factors + row * vectors;
+            double square = read_factor(rows, first + row, centre, radius, factor, vectors);
+            if (!(square <= LARGEST_SQUARE)) return OUTSIDE;
+            largest = square > largest ? square : largest;
+        }
+        add_outer_products(factors, n_rows, rows->d, vectors, sums);
+    }
+    /* No sum of products reaches 2^53. */
+    return largest * (double)rows->n <= 0x1p52 ? DONE : OUTSIDE;
+}
+
+static int sum_outer_products_of_width(
+    const table *rows, const doubles *centre, double radius, doubles *factors,
+    doubles *sums, int64_t vectors) {
+    WITH_CONSTANT_WIDTH(
+        sum_outer_products, vectors, rows, centre, radius, factors, sums)
+}
+
+/* Sums of outer products, in squared steps, as the upper triangle, row by row, of rows
+   or, unless `centre` is null, of unit residuals from it. */
+int EXPORTED(outer_products)(
+    const double *values, int64_t n, int64_t d, const double *centre_values,
+    double radius, double *triangle) {
+    table rows = table_of(values, n, d);
+    int64_t vectors = vectors_of(d);
+    int64_t n_columns = (d + COLUMNS_IN_PART - 1) / COLUMNS_IN_PART * COLUMNS_IN_PART;
+    /* A part of columns may reach beyond a row of two numbers. */
+    int64_t n_factors = ROWS_AT_ONCE * vectors + COLUMNS_IN_PART;
+    double largest_square = 0.0;
+    doubles *centre = NULL;
+    if (centre_values) centre = read_points(centre_values, 1, d, &largest_square);
+    doubles *factors = new_vectors(n_factors);
+    doubles *sums = new_vectors(n_columns * vectors);
+    int status = factors && sums && (centre || !centre_values) ? DONE : NO_MEMORY;
+    if (status == DONE && !(largest_square <= LARGEST_SQUARE)) status = OUTSIDE;
+    if (status == DONE)
+        status = sum_outer_products_of_width(&rows, centre, radius, factors, sums, vectors);
+    for (int64_t row = 0; status == DONE && row < d; row++) {
+        const double *of_row = (const double *)(sums + row * vectors);
+        size_t n_entries = (size_t)(d - row);
+        memcpy(triangle, of_row + row, n_entries * sizeof(double));
+        triangle += n_entries;
+    }
+    free(centre);
+    free(factors);
+    free(sums);
+    return status;
+}
+
+
 /* ---- projections ---- */
 
-/* Adds the products of a row with axes, (d, vectors), to the start, (vectors,). */
-INLINE void project_row(
-    const double *row, int64_t d, const doubles *axes, const doubles *start,
+/* Rows that are projected together, so that a vector of the axes is read once. */
+enum { PROJECTED_AT_ONCE = 4 };
+
+/* Adds the products of neighbouring rows, (n_rows, d), with axes, (d, vectors), to the
+   start, (vectors,). */
+INLINE void project_neighbours(
+    const double *rows, int n_rows, int64_t d, const doubles *axes, const doubles *start,
     doubles *projected, int64_t vectors) {
-    for (int64_t vector = 0; vector < vectors; vector++) projected[vector] = start[vector];
-    for (int64_t column = 0; column < d; column++) {
-        doubles steps = all_doubles(row[column] * GRID);
+    for (int row = 0; row < n_rows; row++)
         for (int64_t vector = 0; vector < vectors; vector++)
-            projected[vector] += steps * axes[column * vectors + vector];
+            projected[row * vectors + vector] = start[vector];
+    for (int64_t column = 0; column < d; column++)
+        for (int row = 0; row < n_rows; row++) {
+            doubles value = all_doubles(rows[row * d + column]);
+            for (int64_t vector = 0; vector < vectors; vector++)
+                projected[row * vectors + vector] += value * axes[column * vectors + vector];
+        }
+}
+
+/* Writes a projected row on the grid. Lanes beyond its width are written too, where the
+   next row, whose turn comes later, begins; not in the last row. */
+INLINE void write_projected(
+    const doubles *of_row, int64_t width, int is_last, double *projected, int64_t vectors) {
+    for (int64_t vector = 0; vector < vectors; vector++) {
+        doubles on_grid = nearest_whole(of_row[vector] * STEP) * STEP;
+        double *to = projected + vector * PAIRS;
+        int64_t left = width - vector * PAIRS;
+        if (left >= PAIRS || !is_last) {
+            *(doubles_in_row *)to = on_grid;
+            continue;
+        }
+        for (int64_t lane = 0; lane < left; lane++) to[lane] = on_grid[lane];
     }
 }
 
 INLINE int project_all(
     const table *rows, const doubles *axes, const doubles *start, double farthest,
     doubles *scratch, int64_t width, double *projected, int64_t vectors) {
-    doubles in_registers[MOST_IN_REGISTERS];
-    doubles *of_row = vectors <= MOST_IN_REGISTERS ? in_registers : scratch;
-    for (int64_t row = 0; row < rows->n; row++) {
-        const double *values = rows->values + row * rows->d;
-        double square = read_residual(rows, row, NULL, NULL, vectors_of(rows->d));
-        if (!(square <= farthest)) return OUTSIDE;
-        project_row(values, rows->d, axes, start, of_row, vectors);
-        const double *sums = (const double *)of_row;
-        for (int64_t column = 0; column < width; column++)
-            projected[row * width + column] = __builtin_rint(sums[column] * STEP) * STEP;
+    doubles in_registers[PROJECTED_AT_ONCE * MOST_IN_REGISTERS];
+    doubles *of_rows = vectors <= MOST_IN_REGISTERS ? in_registers : scratch;
+    int64_t n = rows->n;
+    int64_t d = rows->d;
+    for (int64_t first = 0; first < n; first += PROJECTED_AT_ONCE) {
+        int64_t n_left = n - first;
+        int n_rows = n_left < PROJECTED_AT_ONCE ? (int)n_left : PROJECTED_AT_ONCE;
+        for (int row = 0; row < n_rows; row++) {
+            double square = read_residual(rows, first + row, NULL, NULL, vectors_of(d));
+            if (!(square <= farthest)) return OUTSIDE;
+        }
+        const double *values = rows->values + first * d;
+        if (n_rows == PROJECTED_AT_ONCE)
+            project_neighbours(values, PROJECTED_AT_ONCE, d, axes, start, of_rows, vectors);
+        else
+            project_neighbours(values, n_rows, d, axes, start, of_rows, vectors);
+        for (int row = 0; row < n_rows; row++) {
+            int is_last = first + row == n - 1;
+            double *to = projected + (first + row) * width;
+            /* Lanes beyond a last vector may reach over more than the next row. */
+            int is_narrow = width < PAIRS;
+            write_projected(
+                of_rows + row * vectors, width, is_last || is_narrow, to, vectors);
+        }
     }
     return DONE;
 }
@@ -636,7 +956,7 @@ static int project_of_width(
 
 /* Rows (n, d) times axes (d, width) less a shift (width,), rounded to the grid, halves
    to the even step. The shift, a product of two values on the grid, is in squared
-   steps. */
+   steps. So are the sums: the axes have the rows' factor, too. */
 int EXPORTED(project_rows)(
     const double *values, int64_t n, int64_t d, const double *axis_values, int64_t width,
     const double *shift, double *projected) {
@@ -645,8 +965,9 @@ int EXPORTED(project_rows)(
     double largest_square = 0.0;
     doubles *axes = read_points(axis_values, d, width, &largest_square);
     doubles *start = new_vectors(vectors);
-    doubles *scratch = new_vectors(vectors);
+    doubles *scratch = new_vectors(PROJECTED_AT_ONCE * vectors);
     int status = axes && start && scratch ? DONE : NO_MEMORY;
+    for (int64_t vector = 0; axes && vector < d * vectors; vector++) axes[vector] *= GRID;
     /* A column of the axes is at most sqrt(d) times the longest of their rows. With
        Cauchy and Schwarz no sum of products, nor the shift, reaches 2^52. */
     double farthest = 0x1p100 / ((double)(d > 0 ? d : 1) * (largest_square + 1.0));

@@ -7,7 +7,8 @@ from __future__ import annotations
 import re
 import statistics
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -62,7 +63,11 @@ class SuperLinkCost:
 
 
 def measure_over_superlink(
-    problem: Problem, *, n_rounds: int = 3, epsilon: float = 1.0
+    problem: Problem,
+    *,
+    n_rounds: int = 3,
+    epsilon: float = 1.0,
+    deploy: Callable[..., AbstractContextManager[Deployment]] = deployed,
 ) -> SuperLinkCost:
     """Start SuperLink and SuperNodes, run FastLloyd once, and end them.
 
@@ -74,6 +79,8 @@ def measure_over_superlink(
         Iterations of the run, 2 to 7.
     epsilon : float
         Total of the run.
+    deploy : callable, optional
+        Starts the processes, and ends them.
 
     Returns
     -------
@@ -99,7 +106,7 @@ def measure_over_superlink(
             np.save(paths[-1], part)
         (folder / "policy.toml").write_text(default_policy(epsilon))
         policy = str(folder / "policy.toml")
-        with deployed(
+        with deploy(
             folder, [{"data-path": str(path), "policy": policy} for path in paths]
         ) as deployment:
             return read_cost(_run(deployment, problem, n_rounds, epsilon))

@@ -15,7 +15,7 @@ import logging
 import math
 import statistics
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -115,14 +115,14 @@ def run_job(job: Job) -> float:
         return cost_per_point(points, fitted.cluster_centers_)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the benchmark and print the table."""
+def main(
+    arguments: list[str] | None = None, fit: Callable[[Job], float] = run_job
+) -> int:
+    """Run the benchmark and print the table; ``fit(job)`` is a fit's cost."""
     options = _parser().parse_args(arguments)
     references = [json.loads(Path(path).read_text()) for path in options.reference]
     jobs = _jobs(options)
-    costs = run_jobs(
-        run_job, jobs, workers=options.workers, chunk=8, description="fits"
-    )
+    costs = run_jobs(fit, jobs, workers=options.workers, chunk=8, description="fits")
     cells: dict[tuple[str, str, float], list[float]] = {}
     for job, cost in zip(jobs, costs, strict=True):
         cells.setdefault((job.name, job.algorithm, job.epsilon), []).append(cost)

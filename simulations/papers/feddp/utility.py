@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -34,6 +34,7 @@ from simulations.papers.feddp.mixture_runs import (
     DELTA,
     PAPER,
     Fit,
+    Fitted,
     Setting,
     add_sizes,
     optimum,
@@ -104,8 +105,8 @@ class Job:
     restarts: int = 0
 
 
-def run_job(job: Job) -> float:
-    """Cost per point."""
+def run_job(job: Job, run: Callable[[Fit], Fitted] = run_fit) -> float:
+    """Cost per point; ``run(fit)`` is what comes out of a fit."""
     if not job.kind:
         return optimum(job.setting, job.seed, job.restarts)
     noise = "gaussian" if job.kind == "gaussian" else "paper"
@@ -120,9 +121,7 @@ def run_job(job: Job) -> float:
     if noise == "paper":
         # Laplace noise cannot be split into clients' shares.
         options += (("trust", "central"), *_PAPER_OPTIONS[job.setting.unit])
-    return run_fit(
-        Fit(job.setting, job.seed, "feddp_kmeans", job.epsilon, options)
-    ).cost
+    return run(Fit(job.setting, job.seed, "feddp_kmeans", job.epsilon, options)).cost
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -23,9 +23,11 @@ for cell in json.load(open(sys.argv[1]))["cells"]:
     if cell["cell_type"] == "code":
         *body, last = ast.parse("".join(cell["source"])).body
         shown = isinstance(last, ast.Expr)
-        exec(compile(ast.Module(body if shown else [*body, last], []), sys.argv[1], "exec"), names)
+        ran = ast.Module(body if shown else [*body, last], [])
+        exec(compile(ran, sys.argv[1], "exec"), names)
         if shown:  # as a notebook does
-            value = eval(compile(ast.Expression(last.value), sys.argv[1], "eval"), names)
+            code = compile(ast.Expression(last.value), sys.argv[1], "eval")
+            value = eval(code, names)
             getattr(value, "_repr_html_", lambda: repr(value))()
 """
 """Cells alone: a kernel and its packages are no dependency of this project."""

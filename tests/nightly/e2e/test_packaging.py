@@ -111,9 +111,7 @@ def test_flwr_build_makes_a_complete_fab(copies: list[Path]) -> None:
 def test_the_app_for_the_hub_keeps_its_limits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Format 1, a README of its own without pictures or relative links, and what Flower
-    would upload.
-    """
+    """As Flower would upload it."""
     from flwr.cli.app_cmd.publish import _validate_files
     from flwr.cli.build import build_fab_from_files
     from flwr.cli.utils import collect_files

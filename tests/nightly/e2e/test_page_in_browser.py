@@ -45,15 +45,21 @@ pytestmark = [
     ),
 ]
 MEASURE = """<script>addEventListener("load", () => {
-  const boxes = [...document.querySelectorAll("h1, h2, p, img, [role=region]")].map(e => e.getBoundingClientRect());
+  const all_of = selector => [...document.querySelectorAll(selector)];
+  const wide = e => e.scrollWidth > e.clientWidth + 1;
+  const blocks = all_of("h1, h2, p, img, [role=region]");
+  const boxes = blocks.map(e => e.getBoundingClientRect());
   const overlaps = boxes.filter((b, i) => i && b.top < boxes[i - 1].bottom - 1).length;
-  const cells = [...document.querySelectorAll("th, td, p, h1, h2")].filter(e => e.scrollWidth > e.clientWidth + 1);
-  const scrolling = [...document.querySelectorAll("[role=region]")].filter(e => e.scrollWidth > e.clientWidth + 1);
+  const cells = all_of("th, td, p, h1, h2").filter(wide);
+  const scrolling = all_of("[role=region]").filter(wide);
   const all = [...document.querySelectorAll("[role=region]")];
   document.documentElement.dataset.found = JSON.stringify({
-    beyond: document.documentElement.scrollWidth - innerWidth, overlaps, overflowing: cells.length,
-    scrolling: scrolling.length, scrolls: all.every(e => getComputedStyle(e).overflowX === "auto"),
-    pictures: [...document.images].map(e => e.naturalWidth), paper: getComputedStyle(document.body).backgroundColor,
+    beyond: document.documentElement.scrollWidth - innerWidth,
+    overlaps, overflowing: cells.length,
+    scrolling: scrolling.length,
+    scrolls: all.every(e => getComputedStyle(e).overflowX === "auto"),
+    pictures: [...document.images].map(e => e.naturalWidth),
+    paper: getComputedStyle(document.body).backgroundColor,
   });
 });</script>"""
 

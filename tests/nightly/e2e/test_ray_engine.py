@@ -123,7 +123,8 @@ def test_a_run_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> N
 
 def test_the_guard_ends_what_a_killed_process_left(tmp_path: Path) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from simulations.flower.ray_engine import"
+        "import sys, time; from pathlib import Path;"
+        " from simulations.flower.ray_engine import"
         " *\nlink = RaySuperLink(RayBackend()); print(link.home, flush=True);"
         " link._ensure_started()\nprint('up', flush=True)\ntime.sleep(600)"
     )

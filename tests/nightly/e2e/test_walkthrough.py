@@ -344,7 +344,8 @@ def test_the_page_leads_from_nothing_to_a_result(tmp_path: Path) -> None:
     assert charged["epsilon"] == report["epsilon_worst_case"]
     assert charged["releases"] == 1
     backup = re.findall(
-        r"`(flock -s ward7[^`]*)`, then `(python -m flwr_dpkmeans ledger verify [^`]*)`",
+        r"`(flock -s ward7[^`]*)`, then "
+        r"`(python -m flwr_dpkmeans ledger verify [^`]*)`",
         TEXT,
     )[0]
     (party.root / "COPY").mkdir()

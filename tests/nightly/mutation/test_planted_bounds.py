@@ -111,10 +111,7 @@ def test_a_client_without_rows_that_is_seen_is_caught(
 
 @pytest.mark.parametrize("unit", ["record", "client"])
 def test_ones_for_empty_clusters_break_no_bound(unit: str) -> None:
-    """With a 1 sent for 0 neighbours differ less than before.
-
-    It is a wrong result, and no claim becomes false.
-    """
+    """With a 1 sent for 0 neighbours differ less than before."""
     require_missed(
         bound_bugs.empty_clusters_sent_as_one,
         lambda: require_bounds("feddp_kmeans", unit),

@@ -101,7 +101,7 @@ def test_words_that_the_server_can_read_are_caught(bug: Bug, trust: str) -> None
 
 
 def with_a_late_reply() -> Watched:
-    """Of three clients two are key authors, and the third one's first reply comes late."""
+    """Of three clients two are key authors; the third's first reply is late."""
     return run_of("oblivious", n_clients=3, late_in_round=1, max_silent=0)
 
 
@@ -123,9 +123,7 @@ def test_a_stream_that_is_used_for_two_attempts_is_caught(bug: Bug) -> None:
 
 
 def test_pairwise_masks_of_two_attempts_alone_open_nothing() -> None:
-    """What one has that the other lacks, the mask with the client that left, still
-    hides the vector's difference.
-    """
+    """The mask with the client that left hides the rest."""
     require_missed(
         leak_bugs.one_mask_for_all_attempts,
         lambda: require_unreadable(with_a_late_reply()),

@@ -2,7 +2,7 @@
 
 ``pip install atheris``, ``tests/protocol`` on PYTHONPATH.
 
-``python tests/nightly/properties/atheris_messages.py -max_total_time=600 -max_len=4096``
+``python tests/nightly/properties/atheris_messages.py -max_total_time=600``
 (libFuzzer options). Anything but a value or a `ProtocolError` stops it with the input
 that led there. The test suite runs `test_fuzz_messages` instead.
 """

@@ -103,9 +103,7 @@ def test_one_row_moves_no_array_by_more_than_1(case: Any) -> None:
 @settings(max_examples=60)
 @given(cases())
 def test_no_centroids_make_a_unit_larger_than_1(unit: str, case: Any) -> None:
-    """Not even such as no client accepts: far outside the box, off the grid, not
-    finite.
-    """
+    """Not even such as no client accepts."""
     d, k, n_classes, radius, generator = case
     step = build_algorithm(plan_of(d, k, n_classes, unit, radius)).rounds[-1]
     scale = float(generator.choice([1.0, 1e3, 1e150, math.inf]))
@@ -130,9 +128,7 @@ def test_the_bounds_are_reached() -> None:
 
 
 def test_rounding_a_large_clients_shares_keeps_the_bound() -> None:
-    """A share of 1 - 1/n, rounded up to 1, and another one of 1/n would be too long
-    together.
-    """
+    """1 - 1/n, rounded up, and 1/n would be too long."""
     step = build_algorithm(plan_of(1, 2, 0, "client", 0.5)).rounds[-1]
     rows = np.full((200_000, 1), -1.0)
     rows[0] = 1.0

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from support.grid_values import GRID, on_grid
 
 from flwr_dpkmeans.algorithms.states.cluster_states import cluster_state
 from flwr_dpkmeans.errors import DPKMeansError, ProtocolError
@@ -36,7 +37,6 @@ from flwr_dpkmeans.sums.round import PrivateSum, State
 
 Floats = NDArray[np.float64]
 Steps = NDArray[np.int64]
-GRID = 2.0**16
 STEP = 1.0 / GRID
 UNITS = ("record", "client")
 KINDS = ("gaussian", "paper")
@@ -44,10 +44,6 @@ WIDE = 50.0
 """A radius that reaches beyond every corner of the box, seen from every centre."""
 
 quick = settings(max_examples=30)
-
-
-def on_grid(values: Any) -> Floats:
-    return np.rint(np.asarray(values, dtype=np.float64) * GRID) / GRID + 0.0
 
 
 def facts_of(
@@ -283,10 +279,7 @@ def test_one_row_never_moves_a_vector_beyond_its_bound(
 
 
 def test_rounding_moves_the_outer_product_by_more_than_the_row_does() -> None:
-    """Every entry off the diagonal is just below half a step.
-
-    a small row lifts all of them over it at once.
-    """
+    """Every entry off the diagonal is just below half a step."""
     d = 11
     facts = ServerFacts(4, (0.0,) * d, 1.0, 2.0**-14)
     plan = plan_of(d, 2, 4, unit="record", facts=facts)
@@ -307,7 +300,7 @@ def test_rounding_moves_the_outer_product_by_more_than_the_row_does() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_duplicates_move_a_vector_as_often_as_they_are_counted(kind: str) -> None:
-    """n copies of one row move it by at most n bounds: group privacy has no surprise."""
+    """n copies of one row move it by at most n bounds, as group privacy says."""
     facts = facts_of(3, 6, clip=True, unit="record")
     plan = plan_of(3, 2, 6, unit="record", kind=kind, facts=facts)
     state = hostile_state(plan, np.random.default_rng(2), 0.7)
@@ -487,10 +480,7 @@ def test_client_level_bounds_hold_for_whatever_is_drawn(
 @pytest.mark.parametrize("nudge", [-1e-9, 0.0, 1e-9])
 @pytest.mark.parametrize("kind", KINDS)
 def test_statistics_exactly_at_the_bound(kind: str, nudge: float) -> None:
-    """Norms that are right triangles: 0.75, 1, 1.25.
-
-    a histogram of 3 and 4; the bound a hair less, equal or more.
-    """
+    """Norms that are right triangles: 0.75, 1, 1.25."""
     order = 1 if kind == "paper" else 2
     histogram = 7.0 if order == 1 else 5.0
     facts = ServerFacts(
@@ -570,13 +560,10 @@ def near_tie_state(plan: Plan, n_points: int) -> tuple[State, Floats]:
     )
 
 
-def test_one_row_never_moves_the_labels_of_others_when_a_table_grows_beyond_a_block() -> (
+def test_one_row_never_moves_labels_of_others_when_a_table_grows_beyond_a_block() -> (
     None
 ):
-    """1024 copies of a row and 1024 server points are 2^20 distances.
-
-    With one row more another search is used.
-    """
+    """1024 copies of a row and 1024 server points are 2^20 distances."""
     n_points, n_rows = 1024, 1024
     facts = ServerFacts(n_points, (0.0, 0.0), 2.0, 1.0)
     plan = plan_of(2, 1, n_points, unit="record", facts=facts)
@@ -589,11 +576,7 @@ def test_one_row_never_moves_the_labels_of_others_when_a_table_grows_beyond_a_bl
 
 
 def test_no_state_that_a_client_accepts_lets_a_row_move_other_rows_labels() -> None:
-    """A hostile server sends centres that differ by rounding errors only.
-
-    Each row's nearest one is then decided by the order in which a matrix product adds
-    up, which depends on how many rows there are.
-    """
+    """A hostile server sends centres that differ by rounding errors only."""
     d, k, n_points = 20, 5, 50
     facts = ServerFacts(n_points, (0.0,) * d, 9.0, 1.0)
     plan = plan_of(d, k, n_points, unit="record", facts=facts)
@@ -622,9 +605,7 @@ def test_no_state_that_a_client_accepts_lets_a_row_move_other_rows_labels() -> N
 
 
 def test_no_plan_makes_whether_a_client_can_answer_depend_on_its_rows() -> None:
-    """With a centre between two grid points the sum of an odd number of rows cannot be
-    encoded, of an even one can.
-    """
+    """Between grid points odd sums cannot be sent."""
     try:
         facts = facts_of(2, 4, clip=False, unit="record", centre=(STEP / 2, 0.0))
         plan = plan_of(2, 2, 4, unit="record", facts=facts)
@@ -644,9 +625,7 @@ def test_no_plan_makes_whether_a_client_can_answer_depend_on_its_rows() -> None:
 
 
 def test_the_outer_product_of_a_large_table_is_exact_before_it_is_rounded() -> None:
-    """Beside rounding, the bound has room for 0.001 of a grid step in the difference of
-    two tables' sums, so for half of that in each; plans allow 2^28 rows on one client.
-    """
+    """Within half of 0.001 of a grid step."""
     n, d = 2**20, 6
     integers = (
         np.random.default_rng(0).integers(131072 - 400, 131073, (n, d)).astype(np.int32)

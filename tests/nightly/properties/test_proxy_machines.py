@@ -21,22 +21,28 @@ from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
 from flwr_dpkmeans.privacy.release import as_released
 
 matrix = np.random.default_rng(0).normal(size=(30, 30))
-print("kernels", sorted({str(i.get("architecture")) for i in threadpool_info()}), repr((matrix @ matrix).sum()))
+kernels = sorted({str(info.get("architecture")) for info in threadpool_info()})
+print("kernels", kernels, repr((matrix @ matrix).sum()))
 # The last one has more than noise in it, and clusters get radii of their own.
-for d, k, n, epsilon, seed, times in ((30, 5, 50, 0.1, 0, 1), (9, 4, 20_000, 2.0, 1, 1), (2, 7, 30_000, 8.0, 2, 40)):
+cases = [(30, 5, 50, 0.1, 0, 1), (9, 4, 20_000, 2.0, 1, 1)]
+cases += [(2, 7, 30_000, 8.0, 2, 40)]
+for d, k, n, epsilon, seed, times in cases:
     config = parse_config(
-        n_clusters=k, bounds=((-1.0,), (1.0,)), algorithm="proxy_lloyd", trust="central", n_examples=n,
-        epsilon=epsilon, delta=1e-6, n_init=2,
+        n_clusters=k, bounds=((-1.0,), (1.0,)), algorithm="proxy_lloyd",
+        trust="central", n_examples=n, epsilon=epsilon, delta=1e-6, n_init=2,
     )
     plan = draft_plan(config, run_id=1, n_clients=5, seed=seed, n_features=d)
     generator = np.random.default_rng(seed)
     state = build_algorithm(plan).initial_state(seed)
     for step in build_algorithm(plan).rounds:
-        scale = np.concatenate([np.full(block.size, block.noise_scale) for block in step.blocks])
+        scales = [np.full(block.size, block.noise_scale) for block in step.blocks]
+        scale = np.concatenate(scales)
         # Whole grid steps that do not depend on the last digits of the scale.
-        steps = times * generator.integers(-1100, 1200, scale.shape) * np.rint(scale * 2**10).astype(np.int64) // 2**4
+        units = np.rint(scale * 2**10).astype(np.int64)
+        steps = times * generator.integers(-1100, 1200, scale.shape) * units // 2**4
         state = step.advance(state, as_released(steps.view(np.uint64), step.blocks, 16))
-        print(d, step.name, state.digest.hex(), len(set(state.extras.get("radius", [0]))))
+        n_radii = len(set(state.extras.get("radius", [0])))
+        print(d, step.name, state.digest.hex(), n_radii)
 """
 MACHINES = {
     "own": {"OPENBLAS_NUM_THREADS": "2"},

@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from support.grid_values import GRID, on_grid
 
 from flwr_dpkmeans.algorithms.states.cluster_states import (
     PROJECTED_CENTERS,
@@ -56,7 +57,6 @@ PROXIES, PROXY_RADIUS, RADIUS = "proxies", "proxy_radius", "radius"
 
 Floats = NDArray[np.float64]
 Steps = NDArray[np.int64]
-GRID = 2.0**16
 STEP = 1.0 / GRID
 RADII = (-3.0, 0.0, 2.0**-17, 2.0**-12, 0.1234567, 1e300)
 """Radii, and spreads, that a hostile server may name."""
@@ -75,11 +75,6 @@ PLANS = [
     (100, 3, 50_000),
     (3, 5, 20),
 ]
-
-
-def on_grid(values: Any) -> Floats:
-    found: Floats = np.rint(np.asarray(values, dtype=np.float64) * GRID) / GRID + 0.0
-    return found
 
 
 @cache
@@ -469,10 +464,7 @@ def test_one_row_never_moves_a_vector_beyond_its_bound_whatever_a_server_makes_u
 def test_one_row_adds_its_clipped_square_to_one_entry(
     d: int, k: int, n: int, kind: str
 ) -> None:
-    """At most 1, and nothing below 0, where the row is counted.
-
-    The norms L1 and L2 of what it moves are the same.
-    """
+    """At most 1, and nothing below 0, where the row is counted."""
     generator = np.random.default_rng(13 * d + k)
     plan = plan_of(d, k, n)
     # Each cluster has its own where there is enough to tell them apart, else all have
@@ -520,9 +512,7 @@ CLIENT_PLANS = [(1, 1, 2000), (2, 4, 3000), (9, 4, 20_000), (30, 3, 20_000), (3,
 def test_one_client_never_moves_a_vector_beyond_its_bound(
     d: int, k: int, n_clients: int, kind: str
 ) -> None:
-    """Its table is replaced by the empty one, whatever was in it and whatever the
-    server made up.
-    """
+    """Its table is replaced by the empty one."""
     generator = np.random.default_rng(7 * d + k)
     plan = plan_of(d, k, 0, "client", n_clients)
     for radius in (*RADII, 0.375):
@@ -582,10 +572,7 @@ def test_bounds_hold_for_whatever_is_drawn(
 
 @pytest.mark.parametrize(("d", "k", "n"), PLANS)
 def test_one_rows_part_does_not_depend_on_the_others(d: int, k: int, n: int) -> None:
-    """The statistic of a table is the sum of its rows' own.
-
-    Exactly, but for the rounding of the outer product.
-    """
+    """The statistic of a table is the sum of its rows' own."""
     generator = np.random.default_rng(d)
     plan = plan_of(d, k, n)
     for kind, radius in (("usual", 0.6), ("tied", 0.25), ("far", 2.0**-12)):
@@ -603,36 +590,8 @@ def test_one_rows_part_does_not_depend_on_the_others(d: int, k: int, n: int) -> 
                 )
 
 
-@pytest.mark.parametrize(("d", "k", "n"), [(2, 4, 4000), (9, 4, 20_000)])
-def test_another_search_for_large_tables_finds_the_same_labels(
-    d: int, k: int, n: int
-) -> None:
-    """Beyond 2^20 distances another search is used.
-
-    With one row more all others must keep their labels.
-    """
-    plan = plan_of(d, k, n)
-    private_sum = next(s for s in build_algorithm(plan).rounds if s.name == "proxies-1")
-    n_proxies = private_sum.blocks[0].shape[0]
-    n_rows = 2**20 // n_proxies
-    generator = np.random.default_rng(0)
-    for kind in ("tied", "usual"):
-        state = made_up_state(plan, generator, 0.4, kind)
-        table = random_rows(
-            generator, n_rows + 1, d, "copies" if kind == "tied" else "box"
-        )
-        if kind == "tied":
-            table[:] = 0.125
-        old, new = sent(private_sum, table[:-1], state), sent(private_sum, table, state)
-        for block, ratio in moved(private_sum, old, new):
-            assert ratio <= 1.0, block.name
-
-
 def test_sums_over_a_million_rows_are_exact() -> None:
-    """One row more changes them by that row's own part, to the last bit.
-
-    Outer products to one grid step.
-    """
+    """One row more changes them by that row's own part, to the last bit."""
     plan = plan_of(2, 4, 4000)
     generator = np.random.default_rng(1)
     state = made_up_state(plan, generator, 0.3, "usual")
@@ -651,9 +610,7 @@ def test_sums_over_a_million_rows_are_exact() -> None:
 
 
 def test_rounding_moves_the_outer_product_by_more_than_the_row_does() -> None:
-    """Entries just below half a step: a small row lifts all of them over it at once,
-    and the bound has room for it.
-    """
+    """Entries just below half a step."""
     d = 9
     plan = plan_of(9, 4, 20_000)
     private_sum = next(
@@ -698,10 +655,7 @@ def test_duplicates_move_a_vector_as_often_as_they_are_counted() -> None:
 
 
 def test_one_row_of_a_client_may_move_its_vector_by_two_bounds() -> None:
-    """Client level is about a table or none.
-
-    Two tables are two bounds apart, and one row may be enough for that.
-    """
+    """Client level is about a table or none."""
     plan = plan_of(2, 1, 0, "client", 1000)
     state = cluster_state(np.zeros((1, 2)), np.zeros(1), (), {RADIUS: np.array([1.0])})
     private_sum = next(
@@ -748,10 +702,7 @@ def answers(
 def test_whether_a_client_can_answer_never_depends_on_its_rows(
     d: int, k: int, n: int, which: str
 ) -> None:
-    """More proxies, centres or centroids than planned.
-
-    All tables are answered, or none is.
-    """
+    """More proxies, centres or centroids than planned."""
     plan = plan_of(d, k, n)
     generator = np.random.default_rng(0)
     for private_sum in build_algorithm(plan).rounds[4:6]:
@@ -851,9 +802,7 @@ def test_no_state_that_a_client_accepts_lets_a_row_move_other_rows_labels(
 
 
 def test_no_extra_that_is_not_asked_for_lets_a_row_move_other_rows_labels() -> None:
-    """A narrow table has no axes: a server that sends some, off the grid, must not have
-    them used.
-    """
+    """A narrow table has no axes."""
     d = 8
     plan = plan_of(d, 3, 20_000)
     rounds = build_algorithm(plan).rounds

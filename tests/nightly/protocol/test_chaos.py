@@ -61,9 +61,7 @@ def careless_receive(session: Any, node_id: int, reply: Any) -> None:
 
 
 def test_the_checker_of_sums_fires(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that takes late vectors, and clients whose tags nobody compares, end
-    with wrong sums.
-    """
+    """Where late vectors are taken and tags not compared."""
     monkeypatch.setattr(RetrySession, "take", careless_receive)
     compare_no_tags(monkeypatch)
     with pytest.raises(AssertionError, match="wrong"):

@@ -97,7 +97,7 @@ class Killer:
         return Message(content, reply_to=message)
 
     def _answered(self, message: Message, context: Context) -> RecordDict | None:
-        """Let a process answer; None if it was killed before it handed its reply over."""
+        """Let a process answer; None if it was killed before it replied."""
         killed = self.generator.random() < self.rate
         by_time = self.generator.random() < 0.3
         seconds = (

@@ -52,13 +52,7 @@ def crashes(folder: Path, task: str, *numbers: float) -> dict[str, Any]:
 def test_death_at_any_point_of_a_charge(
     tmp_path: Path, task: str, stride: int, least: int
 ) -> None:
-    """Before, after and (for writes, every fortieth byte) within each call to the
-    operating system; and before each 71st bytecode instruction of the ledger's modules.
-    Both from the eight states that an earlier death can have left.
-
-    With a stride of 1 these were 3,861 and 19,888 deaths with Python 3.11, with the
-    same outcome; 3.13 has half as many instructions.
-    """
+    """In calls to the system and bytecode, from all eight states."""
     found = crashes(tmp_path, task, stride)
     assert found["deaths"] >= least
     assert len(found["states"]) == 8
@@ -85,10 +79,7 @@ def test_death_at_a_random_instant(
 def test_processes_that_race_never_exceed_the_total(
     tmp_path: Path, n_clients: int
 ) -> None:
-    """Each run costs a mu of 0.005 with its first release, so that ten fit.
-
-    What is left at the end is too little for anyone's next run.
-    """
+    """Each run costs a mu of 0.005 with its first release, so that ten fit."""
     total = 0.005 * math.sqrt(10.5)
     found = crashes(tmp_path, "race", n_clients, total)
     assert found["ended"] == [3] * n_clients  # each was refused

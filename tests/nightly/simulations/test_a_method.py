@@ -109,7 +109,8 @@ REFUSED = """
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config
 try:
-    settings = {"algorithm": "signs", "n-clusters": 3, "bounds": "-1,1", "num-clients": 3}
+    settings = {"algorithm": "signs", "n-clusters": 3}
+    settings |= {"bounds": "-1,1", "num-clients": 3}
     strategy_from_run_config(settings | {"signs.pull": 3.0})
 except ConfigurationError as error:
     print(error)
@@ -127,8 +128,7 @@ def test_the_estimator_runs_it_with_its_option(package: Path, tmp_path: Path) ->
     assert "one row has one vote" in completed.stdout or "votes" in completed.stdout
     *_, kept, refused = completed.stdout.splitlines()
     assert kept == "kept 0.4"
-    # (That `flwr run` ends with such a sentence on Ray, tests/nightly/e2e/test_ray_engine.py
-    # says.)
+    # That `flwr run` ends with such a sentence, e2e/test_ray_engine.py says.
     assert refused.startswith(
         "pull is 3.0, but it must be a finite number strictly between 0 and 1"
     )
@@ -234,7 +234,7 @@ def test_the_audit_finds_half_of_a_bound(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def superlink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSuperLink]:
-    """One SuperLink for both runs, with the package on its path from the first one on."""
+    """One SuperLink for both runs, with the package on its path."""
     link = LocalSuperLink.make(tmp_path_factory.mktemp("home"))
     yield link
     link.stop()
@@ -283,7 +283,7 @@ MODS = "ClientApp(mods=[secure_sum_mod])"
 
 @pytest.fixture(scope="module")
 def summed(superlink: LocalSuperLink, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the page of sums, typed, left: its app on ten nodes, in two of its rounds."""
+    """What the page of sums, typed, left: its app on ten nodes."""
     page = PROJECT / "flwr_dpkmeans" / "docs" / "how-to" / "own_flower_app.md"
     section = page.read_text().partition("\n## Sums of any arrays\n")[2]
     typed_of = dict(

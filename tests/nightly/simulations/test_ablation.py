@@ -18,11 +18,8 @@ from threadpoolctl import threadpool_limits
 
 from flwr_dpkmeans.algorithms.proxy.proxy_lloyd import build
 from flwr_dpkmeans.algorithms.proxy.proxy_options import ProxyOptions
-from flwr_dpkmeans.kmeans.cost import cost_per_point
-from simulations.papers.fastlloyd.utility import load_scaled
 from simulations.papers.proxy import ablation
 from simulations.papers.proxy import pictures as proxy_pictures
-from simulations.papers.proxy.ablation_figure import draw_ratios
 from simulations.papers.proxy.ablation_runs import (
     ALL,
     FASTLLOYD,
@@ -43,13 +40,8 @@ WIDE = DataSet("mixture-3", MIXTURE, 3, 900)
 
 
 @pytest.fixture(autouse=True)
-def in_this_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Workers' start would take longer than the tests' own work, and so would threads."""
-    monkeypatch.setattr(
-        ablation,
-        "run_jobs",
-        lambda function, jobs, **_: [function(job) for job in jobs],
-    )
+def one_thread() -> Iterator[None]:
+    """Threads' start would take longer than the tests' own work."""
     with threadpool_limits(1):
         yield
 
@@ -69,7 +61,8 @@ def test_the_table_compares_every_variant_with_fastlloyd(
         "T = 2",
         "one pass",
     ]
-    assert ablation.main([*arguments, "--output", str(tmp_path)]) == 0
+    command = [*arguments, "--workers", "0", "--output", str(tmp_path)]
+    assert ablation.main(command) == 0
     with (tmp_path / "ablation.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     # Passes over proxies differ in wide tables only, so 'one pass' is not run on iris.
@@ -103,34 +96,6 @@ def test_the_table_compares_every_variant_with_fastlloyd(
     assert summary[ALL]["area_ratio"] == pytest.approx(areas[0] / areas[1])
     assert (tmp_path / "ablation.png").read_bytes().startswith(PNG)
     assert "not private" in capsys.readouterr().out
-
-
-def test_fastlloyd_may_come_from_a_reference(tmp_path: Path) -> None:
-    path = tmp_path / "reference.json"
-    path.write_text(
-        json.dumps({"iris|FastLloyd|1.0": {"mean": 1.5}, "iris|opt|": {"mean": 0.5}})
-    )
-    arguments = [
-        "--sets",
-        "iris:3",
-        "--seeds",
-        "1",
-        "--epsilons",
-        "1",
-        "--variants",
-        ALL,
-        "--reference",
-        str(path),
-    ]
-    assert ablation.main([*arguments, "--output", str(tmp_path)]) == 0
-    reference, own = json.loads((tmp_path / "ablation.json").read_text())["rows"]
-    assert (reference["method"], reference["mean_cost"], reference["excess"]) == (
-        FASTLLOYD,
-        1.5,
-        1.0,
-    )
-    (cost,) = run_job(Job(IRIS, ALL, 1.0, (0,)))
-    assert own["excess_ratio"] == pytest.approx(max(cost - 0.5, 1e-9))
 
 
 IN_A_CORNER = (
@@ -264,54 +229,6 @@ def test_the_factor_over_all_leaves_out_where_nothing_differs() -> None:
     assert other.over(base) == pytest.approx(4.0)
     assert other.ratio == pytest.approx(math.sqrt(0.2))
     assert base.over(base) == pytest.approx(1.0)
-
-
-def test_the_mixture_is_in_the_box_and_its_optimum_is_found() -> None:
-    points = points_of(WIDE)
-    assert points.shape == (900, 100)
-    assert abs(points).max() <= 1.0
-    # Variance 0.5 in a box of width 6.4.
-    assert optimum(WIDE) == pytest.approx(100 * 0.5 / 3.2**2, rel=0.05)
-
-
-def test_iris_is_scaled_as_in_the_utility_benchmark() -> None:
-    scaled = load_scaled("iris")
-    assert np.abs(points_of(IRIS) - scaled).max() < 2.0**-16
-    assert cost_per_point(points_of(IRIS), np.zeros((1, 4))) == pytest.approx(
-        np.square(scaled).sum() / 150, rel=1e-3
-    )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["--seeds", "0"], "seeds is 0"),
-        (["--mixture-seeds", "0"], "seeds is 0"),
-        (["--sets", "iris"], "set is 'iris'"),
-        (["--sets", "iris:x"], "set is 'iris:x'"),
-        (["--variants", "no proxy"], "did you mean 'no proxies'?"),
-        (["--reference", "/nowhere.json"], "/nowhere.json cannot be read"),
-    ],
-)
-def test_a_mistake_is_one_sentence(
-    arguments: list[str],
-    sentence: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert ablation.main([*arguments, "--output", str(tmp_path / "out")]) == 2
-    assert sentence in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
-
-
-def test_the_figure_shows_what_the_table_says() -> None:
-    ratios = {ALL: {"iris": 0.2, "s1": 0.1}, "no proxies": {"iris": 0.4, "s1": 0.5}}
-    first = draw_ratios(ratios, [0.1, 1.0], "20 seeds")
-    assert first.startswith(PNG)
-    assert first == draw_ratios(ratios, [0.1, 1.0], "20 seeds")
-    assert first != draw_ratios(
-        ratios | {"no proxies": {"iris": 0.4, "s1": 0.9}}, [0.1, 1.0], "20 seeds"
-    )
 
 
 def test_the_pages_pictures_are_those_of_the_command(

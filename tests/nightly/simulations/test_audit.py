@@ -31,7 +31,6 @@ from flwr_dpkmeans.privacy.release import NoiseShape
 from flwr_dpkmeans.sums import server as server_side
 from flwr_dpkmeans.sums.plan import Plan, make_noise_source
 from flwr_dpkmeans.sums.statement import run_report, steps
-from simulations.audit import __main__ as audit_main
 from simulations.audit.__main__ import main
 from simulations.audit.audit import (
     ROUNDING,
@@ -42,7 +41,7 @@ from simulations.audit.audit import (
 )
 from simulations.audit.bounds import LowerBound, Method, Rule, Scores
 from simulations.audit.information import Information, Worst
-from simulations.audit.options import parse_request, plain, suite_audits
+from simulations.audit.options import suite_audits
 from simulations.audit.result import family_confidence, is_above
 from simulations.audit.trials import Table, batches_of, measuring
 
@@ -229,10 +228,7 @@ def test_the_private_count_alone() -> None:
 def test_a_target_that_is_not_chosen_is_seen_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Rows inside the radius count as 1.125.
-
-    In total they show less than one on it, which breaks no bound.
-    """
+    """Rows inside the radius count as 1.125."""
     options = AuditOptions(
         "fastlloyd", trust="central", case="edge", values={"max_iter": 1}
     )
@@ -269,10 +265,7 @@ def test_a_target_that_is_not_chosen_is_seen_too(
 def test_no_clip_of_a_client_can_be_left_out(
     monkeypatch: pytest.MonkeyPatch, algorithm: str, clip: str
 ) -> None:
-    """Targets reach every bound by being clipped to it.
-
-    a bound that data cannot exceed would hide a missing clip.
-    """
+    """Targets reach every bound by being clipped to it."""
     options = AuditOptions(
         algorithm, "client", "central", case="edge", values={"max_iter": 1}
     )
@@ -310,7 +303,7 @@ def made_up(**changes: Any) -> AuditResult:
 
 
 def test_whatever_shows_more_than_it_may_is_said_and_fails(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert not made_up().exceeds()
     broken = made_up(worst=Worst("far, corner", 0.9, 1.25))
@@ -322,8 +315,8 @@ def test_whatever_shows_more_than_it_may_is_said_and_fails(
         made_up(claimed=0.4),
     ):
         assert above.exceeds()
-    monkeypatch.setattr(audit_main, "_run_any", lambda *_: broken)
-    assert main(["workers=1", f"output={tmp_path}"]) == 1
+    command = ["workers=1", f"output={tmp_path}"]
+    assert main(command, lambda *_: broken) == 1
     assert (
         "a target (far, corner) moves releases by 1.25 of a sensitivity"
         in capsys.readouterr().err
@@ -342,9 +335,7 @@ def test_nan_is_never_small() -> None:
 def test_the_claim_is_that_of_the_runs_own_report(
     monkeypatch: pytest.MonkeyPatch, engine: str
 ) -> None:
-    """A report that says less than its plan costs is refuted by what is planned,
-    however few runs there are.
-    """
+    """Saying less than the plan costs is refuted by the plan."""
     setup = prepare(replace(GLLOYD, engine=engine))
 
     def table() -> Table:
@@ -366,52 +357,6 @@ def test_the_claim_is_that_of_the_runs_own_report(
     told = table()
     assert told.epsilon == pytest.approx(4.0, rel=1e-6)
     assert told.information > 2.0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["algoritm=fastlloyd"], "did you mean 'algorithm'"),
-        (["fastlloyd"], "no key=value"),
-        (["algorithm=fastloyd"], "did you mean 'fastlloyd'"),
-        (["algorithm=lloyd", "trust=central", "case=edge"], "claims nothing"),
-        (["trust=central", "adversary=server", "case=edge"], "trusts the server"),
-        (["algorithm=sulloyd", "trust=distributed", "case=edge"], "Laplace"),
-        (["suite=al"], "did you mean 'all'"),
-        (["suite=quick", "algorithm=glloyd"], "sets it itself"),
-        (["trials=many"], "whole number"),
-        (["trials=10"], "fewer than 100"),
-        (
-            ["epsilon=1,2"],
-            (
-                "epsilon is '1,2', but it takes one value: give 1; several are for"
-                " algorithm, trust, unit,"
-            ),
-        ),
-        (["trials=100,200"], "takes one value"),
-        (["n_clients=2,3"], "takes one value"),
-        (["evaluation=private,none"], "takes one value"),
-        (["max_iter=1,2"], "takes one value"),
-        (["n_clients=x"], "whole number"),
-        (["n_features=two"], "whole number"),
-        (["retries=-1"], "at least 0"),
-        (["output=/proc/nowhere"], "cannot be written"),
-        (["confidence=1"], "below 1"),
-        (["adversary=sever"], "did you mean 'server'"),
-        (["case=egde", "adversary=clients"], "did you mean 'edge'"),
-        (["engine=ray", "case=edge"], "did you mean 'direct'|choose"),
-        (["retries=1", "case=edge"], "engine='direct' loses no reply"),
-        (["until=9", "case=edge"], "the plan has rounds 1 to 2"),
-        (["method=one_run", "algorithm=sulloyd", "trust=central"], "no canaries"),
-    ],
-)
-def test_mistakes_are_one_sentence(
-    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*arguments, "workers=1"]) == 2
-    shown = [line for line in capsys.readouterr().err.splitlines() if "Error: " in line]
-    assert len(shown) == 1
-    assert any(part in shown[0] for part in sentence.split("|"))
 
 
 def test_one_run_audits_write_their_row(tmp_path: Path) -> None:
@@ -443,33 +388,6 @@ def test_the_suite_covers_every_combination_that_exists() -> None:
     trusts = {one.trust for one in suite_audits("all") if one.algorithm == "fastlloyd"}
     assert trusts == {"oblivious", "central", "distributed"}
     assert any(one.adversary == "server" for one in suite_audits("all"))
-
-
-def test_requests_are_read() -> None:
-    request = parse_request(
-        [
-            "algorithm=glloyd",
-            "trust=central,oblivious",
-            "n_examples=none",
-            "epsilon=2",
-            "workers=3",
-        ]
-    )
-    assert [one.trust for one in request.audits] == ["central", "oblivious"]
-    assert request.audits[0].values == {"n_examples": None, "epsilon": 2}
-    assert request.workers == 3
-    # Some options are lists.
-    shares = parse_request(
-        ["algorithm=feddp_kmeans", "budget_shares=0.2,0.2,0.45,0.15", "output=a,b"]
-    )
-    assert (shares.audits[0].values, shares.output) == (
-        {"budget_shares": "0.2,0.2,0.45,0.15"},
-        Path("a,b"),
-    )
-    assert [plain(text) for text in ("1e-5", "True", "paper")] == [1e-5, True, "paper"]
-    assert {one.trials for one in parse_request(["--all", "trials=700"]).audits} == {
-        700
-    }
 
 
 def test_a_suite_shares_its_confidence(monkeypatch: pytest.MonkeyPatch) -> None:

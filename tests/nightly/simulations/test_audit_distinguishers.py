@@ -104,10 +104,7 @@ def test_a_learnt_direction_finds_what_is_there(noise: Array) -> None:
 
 
 def test_a_learnt_direction_finds_noise_that_is_used_twice(noise: Array) -> None:
-    """The same stream for two arrays of which the target moves one.
-
-    And half-used streams.
-    """
+    """The same stream for two arrays of which the target moves one."""
     signal = np.array([0.2, 0.0, 0.0, 0.0])
     twice = noise[:, [0, 0, 2, 3]]
     assert separation(twice, twice[::-1] + signal) > 50.0
@@ -147,7 +144,7 @@ def information_at(case: Case, row: Array) -> float:
 
 
 def test_information_of_a_row_by_hand() -> None:
-    """In one dimension sums have 2/3 of the squared budget and counts 1/3 (equation 7)."""
+    """In one dimension sums have 2/3 of the squared budget (equation 7)."""
     case, start = fastlloyd()
     radius = case.plan.rounds[0].radius
     assert radius == pytest.approx(0.8)
@@ -206,10 +203,7 @@ def test_scores_of_a_view_made_by_hand() -> None:
 
 
 def test_the_seed_score_takes_seeded_noise_off() -> None:
-    """With noise from the plan's seed the ratio is that of no noise at all.
-
-    With secure noise it is anything.
-    """
+    """With noise from the plan's seed the ratio is that of no noise at all."""
     (case,) = build_cases(
         "glloyd", "central", "record", "edge", {"max_iter": 2, "noise": "seeded"}
     )
@@ -237,10 +231,7 @@ def test_the_words_score_finds_a_sum_in_the_clear() -> None:
 
 
 def test_the_unmasked_score_is_the_ratio_of_the_targets_own_vector() -> None:
-    """One share of the noise hides less than all do.
-
-    What a server would look at if there were no masks.
-    """
+    """One share of the noise hides less than all do."""
     (case,) = build_cases("glloyd", "distributed", "record", "edge", {"max_iter": 1})
     neighbours = case.candidates[0]
     observer, view = (

@@ -62,10 +62,7 @@ def residuals_of(view: View, truth: Truth) -> list[NDArray[np.float64]]:
 
 
 def test_the_noise_that_is_left_is_what_the_guarantee_counts_on() -> None:
-    """Variance 1 after colluding shares are taken off.
-
-    All shares together would have 4 / 3.
-    """
+    """Variance 1 after colluding shares are taken off."""
     options = AuditOptions(
         "glloyd",
         trust="distributed",

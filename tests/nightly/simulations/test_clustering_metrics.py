@@ -17,7 +17,7 @@ from sklearn.metrics import (
     silhouette_score,
 )
 
-from flwr_dpkmeans.errors import ConfigurationError, DataError
+from flwr_dpkmeans.errors import DataError
 from simulations.experiments.clustering_metrics import (
     ClusteringMetrics,
     area_under,
@@ -196,128 +196,6 @@ def test_accuracy_and_purity() -> None:
     assert metric("accuracy", points, centroids, labels=permuted) == 1.0
 
 
-def test_what_is_not_given_is_none() -> None:
-    found = clustering_metrics(LINE, CENTROIDS, which=ALL)
-    assert [name for name in ALL if getattr(found, name) is None] == [
-        "centroid_error",
-        "accuracy",
-        "purity",
-    ]
-
-
-def test_only_what_is_asked_for_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any, **__: Any) -> None:
-        raise AssertionError
-
-    for name in (
-        "silhouette_score",
-        "davies_bouldin_score",
-        "calinski_harabasz_score",
-        "pairwise_distances_chunked",
-    ):
-        monkeypatch.setattr(f"sklearn.metrics.{name}", refuse)
-    found = clustering_metrics(
-        LINE, CENTROIDS, labels=[0, 0, 1, 1], which=("bcss", "purity")
-    )
-    assert found == ClusteringMetrics(bcss=121.0, purity=1.0)
-    assert clustering_metrics(LINE, CENTROIDS) == ClusteringMetrics(
-        nicv=3.0, empty_clusters=1
-    )
-    assert clustering_metrics(LINE, CENTROIDS, which=()) == ClusteringMetrics()
-
-
-def test_sample_of_the_metrics_of_pairs_only() -> None:
-    points, centroids = blobs()
-    rows = rng(5).choice(300, 100, replace=False)
-    clusters = cdist(points, centroids).argmin(axis=1)
-    which = ("silhouette", "dunn", "davies_bouldin", "nicv")
-    found = clustering_metrics(
-        points, centroids, which=which, sample_size=100, rng=rng(5)
-    )
-    assert found.silhouette == pytest.approx(
-        silhouette_score(points[rows], clusters[rows])
-    )
-    assert found.dunn == metric("dunn", points[rows], centroids)
-    assert found.davies_bouldin == metric("davies_bouldin", points, centroids)
-    assert found.nicv == metric("nicv", points, centroids)
-    # Exactly so many points need no sample, and no generator.
-    assert metric("silhouette", points, centroids, sample_size=300) == metric(
-        "silhouette", points, centroids
-    )
-    # Neither does a metric of single points.
-    assert metric("nicv", points, centroids, sample_size=100) == found.nicv
-
-
-def test_arguments_stay_as_they_are() -> None:
-    points, centroids = blobs()
-    before = points.copy(), centroids.copy()
-    clustering_metrics(
-        points,
-        centroids,
-        which=ALL,
-        labels=np.zeros(300),
-        reference_centroids=centroids,
-    )
-    optimal_centroids(points, 4, n_init=1, seed=0, init=[centroids])
-    assert np.array_equal(points, before[0])
-    assert np.array_equal(centroids, before[1])
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (
-            {"which": ("silouette",)},
-            "the metric 'silouette' is unknown: did you mean 'silhouette'?",
-        ),
-        (
-            {"points": np.empty((0, 1))},
-            (
-                "points has shape (0, 1), but it must be a table with at least 1 row"
-                " and column"
-            ),
-        ),
-        ({"points": [1.0, 2.0]}, "points has shape (2,), but it must be a table"),
-        (
-            {"centroids": [[math.nan], [1.0]]},
-            "1 of 2 rows of centroids are not finite, but all must be",
-        ),
-        (
-            {"centroids": [[1.0, 2.0]]},
-            "points have 1 features, but the centroids have 2",
-        ),
-        (
-            {"labels": [1, 2]},
-            "labels have shape (2,), but there are 4 points: give one label per point.",
-        ),
-        (
-            {"sample_size": 1},
-            "sample_size is 1, but it must be at least 2: give such as 5000.",
-        ),
-        (
-            {"which": ("dunn",), "sample_size": 3},
-            "rng is of type NoneType, but 3 of 4 points are to be drawn",
-        ),
-        (
-            {"which": ("dunn",), "sample_size": 3, "rng": 7},
-            "rng is of type int, but 3 of 4 points are to be drawn",
-        ),
-        (
-            {"which": ("centroid_error",), "reference_centroids": [[1.0, 2.0]]},
-            (
-                "reference_centroids have 2 features, but the centroids have 1: give"
-                " both the same."
-            ),
-        ),
-    ],
-)
-def test_bad_input(options: dict[str, Any], message: str) -> None:
-    given = {"points": LINE, "centroids": CENTROIDS, **options}
-    with pytest.raises((ConfigurationError, DataError)) as caught:
-        clustering_metrics(given.pop("points"), given.pop("centroids"), **given)
-    assert message in str(caught.value)
-
-
 def test_area_under() -> None:
     assert area_under([1.0, 0.5, 2.0], [2.0, 4.0, 2.0]) == 3.5
     assert area_under([1.0], [2.0]) == 0.0
@@ -365,27 +243,3 @@ def test_optimum_runs_until_nothing_moves() -> None:
         KMeans(20, n_init=1, random_state=0).fit(points).n_iter_
         < KMeans(20, n_init=1, random_state=0, tol=0.0).fit(points).n_iter_
     )
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"k": 0}, "k is 0, but it must be an integer of at least 1: give such one."),
-        (
-            {"k": 5},
-            "there are 4 points for k = 5 centroids: give at least 5, or a smaller k.",
-        ),
-        ({"n_init": 0}, "n_init is 0, but it must be an integer of at least 1"),
-        ({"n_init": True}, "n_init is True, but it must be an integer of at least 1"),
-        ({"seed": -1}, "seed is -1, but it must be an integer of at least 0"),
-        (
-            {"init": [[[1.0]]]},
-            "a start of init has shape (1, 1), but it must be (2, 1): give k rows.",
-        ),
-    ],
-)
-def test_optimum_of_bad_input(options: dict[str, Any], message: str) -> None:
-    given = {"k": 2, "n_init": 1, "seed": 0, **options}
-    with pytest.raises((ConfigurationError, DataError)) as caught:
-        optimal_centroids(LINE, given.pop("k"), **given)
-    assert message in str(caught.value)

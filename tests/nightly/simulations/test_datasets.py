@@ -14,8 +14,8 @@ pytest.importorskip("hydra")
 
 from flwr_dpkmeans.data.bundled import BUNDLED, load_bundled
 from flwr_dpkmeans.data.points import Bounds
-from flwr_dpkmeans.errors import ConfigurationError, DataError
-from simulations.experiments.datasets import load_data_set, own_range, require_source
+from flwr_dpkmeans.errors import ConfigurationError
+from simulations.experiments.datasets import load_data_set, own_range
 from simulations.experiments.federation import (
     bounds_of,
     gives_server_points,
@@ -105,11 +105,6 @@ def test_drawn_sets_follow_their_seed(name: str) -> None:
     assert not np.array_equal(first.points, other.points)
     assert first.labels is not None
     assert len(first.labels) == len(first.points)
-
-
-def test_equal_settings_are_loaded_once() -> None:
-    given = settings_of("g2", seed=1, bounds="range", **DRAWN["g2"])
-    assert load_data_set(given) is load_data_set({**given, "seed": 5})
 
 
 def test_the_mixtures_clients_have_their_own_rows() -> None:
@@ -229,22 +224,6 @@ def test_held_back_rows_are_the_same_for_every_method() -> None:
                 missing_components=0,
             )
         )
-
-
-def test_sources_that_there_are_not(tmp_path: Path) -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"data\.source is 'sinth': did you mean 'synth'"
-    ):
-        require_source(settings_of("sinth")["data"])
-    with pytest.raises(
-        DataError, match=r"rows\.npy' does not exist: give its path with data\.path="
-    ):
-        require_source(settings_of("file", path=str(tmp_path / "rows.npy"))["data"])
-    with pytest.raises(
-        DataError, match="there is no such file: give the path of one, a bundled name"
-    ):
-        require_source(settings_of("iris", server="wines")["data"])
-    require_source(settings_of("iris", server="wine")["data"])
 
 
 def test_data_that_are_spread_already_have_their_number_of_clients() -> None:

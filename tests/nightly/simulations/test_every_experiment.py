@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
+from support.configuration_files import text_of
 
 pytest.importorskip("hydra")
 from omegaconf import OmegaConf
@@ -42,7 +41,8 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
             np.savez(folder / Path(given["path"]).name, X=rng.normal(size=(200, 3)))
     (folder / "census").mkdir()
     people = [
-        f"{state},{rng.integers(20, 60)},{kind},{rng.integers(1, 25)},{rng.integers(1, 6)},0120,001,00,40,1,1,90000,10"
+        f"{state},{rng.integers(20, 60)},{kind},{rng.integers(1, 25)},"
+        f"{rng.integers(1, 6)},0120,001,00,40,1,1,90000,10"
         for state in STATES
         for kind in rng.permutation([2, 5, 6] * 15)
     ]
@@ -60,14 +60,6 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     pq.write_table(pa.table(table), folder / "stack_overflow.parquet")
     return folder
-
-
-@cache
-def text_of(group: str, option: str) -> str:
-    """A file of the configuration as JSON, which is read faster than YAML."""
-    return json.dumps(
-        yaml.safe_load((CONFIGURATION / group / f"{option}.yaml").read_text())
-    )
 
 
 def read(group: str, option: str) -> dict[str, Any]:

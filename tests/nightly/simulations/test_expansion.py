@@ -8,12 +8,12 @@ import itertools
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from support.configuration_files import text_of
 
 pytest.importorskip("hydra")
 from hydra import compose, initialize_config_dir
@@ -21,11 +21,10 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from flwr_dpkmeans.errors import ConfigurationError, DataError
+from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.run_keys import run_keys
 from flwr_dpkmeans.options import flat_options, task_kind
 from flwr_dpkmeans.sums.trust import TRUST_MODELS, Central, register_trust
-from simulations.experiments import configuration
 from simulations.experiments.algorithm_groups import group_texts
 from simulations.experiments.configuration import (
     METRICS,
@@ -165,41 +164,6 @@ def test_references_of_every_kind_follow(
     )
 
 
-def test_keys_that_only_some_choices_have_or_that_have_no_value_of_their_own(
-    tmp_path: Path,
-) -> None:
-    sweep = expand(["data=g2,time_synth", "data.n_features=4"])
-    assert [
-        (one["data"]["name"], one["data"]["n_features"]) for one in sweep.settings
-    ] == [
-        ("g2", 4),
-        ("time_synth", 4),
-    ]
-    path = tmp_path / "rows.csv"
-    path.write_text("a\n1\n")
-    sweep = expand(
-        ["data=file", f"data.path={path}", "data.bounds=range", "data.n_clusters=2,3"]
-    )
-    assert [one["data"]["n_clusters"] for one in sweep.settings] == [2, 3]
-    assert {one["data"]["name"] for one in sweep.settings} == {str(path)}
-    sweep = expand(
-        [
-            "data=file",
-            f"data.path={path}",
-            "data.bounds='0,1','0,2'",
-            "data.n_clusters=2",
-        ]
-    )
-    assert [one["data"]["bounds"] for one in sweep.settings] == ["0,1", "0,2"]
-
-
-def test_signs_of_hydra_are_not_needed_and_the_last_of_a_key_counts() -> None:
-    [plain] = expand(["data=iris", "seed=3"]).settings
-    assert expand(["data=wine", "+data=iris", "seed=1,2", "++seed=3"]).settings == (
-        plain,
-    )
-
-
 def test_equal_runs_are_one() -> None:
     assert len(expand(["data=iris", "privacy.epsilon=1,1.0", "seed=2,2"]).settings) == 1
     # Without privacy there is no epsilon to differ in.
@@ -209,12 +173,6 @@ def test_equal_runs_are_one() -> None:
     assert sorted(one["algorithm"]["name"] for one in found) == ["glloyd"] * 3 + [
         "lloyd"
     ]
-
-
-def test_a_copy_does_not_change_its_template() -> None:
-    first, second = expand(["data=iris", "seed=1,2", "partition.alpha=0.3"]).settings
-    assert (first["seed"], first["partition"]["seed"]) == (1, 1)
-    assert (second["seed"], second["partition"]["seed"]) == (2, 2)
 
 
 @pytest.mark.parametrize(
@@ -231,10 +189,7 @@ def test_a_copy_does_not_change_its_template() -> None:
             ("data=iris", "algorithm=glloyd", "algorithm.alpha=1"),
             "but the algorithm is 'glloyd'.* choose 'fastlloyd'",
         ),
-        (
-            ("data=iris", "algorithm.n_clusters=4"),
-            "no key 'algorithm.n_clusters' .* give 'data.n_clusters'",
-        ),
+        (("data=iris", "algorithm.n_clusters=4"), "no key 'algorithm.n_clusters' .*"),
         (("data=iris", "privacy.epsilon=1,0"), "epsilon is 0"),
         (("data=iris", "privacy.epsilon=interval(0,1)"), "no finite list"),
         (("data=iris", "seed"), "cannot be read"),
@@ -390,30 +345,6 @@ def test_a_trust_model_of_ones_own_is_chosen_as_an_algorithm_is() -> None:
         expand(["data=iris", "trust=notary"])
 
 
-def test_data_whose_files_are_missing(tmp_path: Path) -> None:
-    narrow = ["seed=0", "algorithm=lloyd", f"data_dir={tmp_path}"]
-    sweep = expand(["+experiment=fastlloyd_fig2", *narrow])
-    assert set(sweep.missing) >= {
-        "lsun",
-        "s1",
-        "yeast",
-        "adult",
-        "house",
-        "birch2",
-        "breast",
-        "mnist",
-    }
-    assert {one["data"]["name"] for one in sweep.settings} == {"iris", "wine"}
-    (tmp_path / "s1.npz").write_bytes(b"")
-    with pytest.raises(
-        DataError, match=r"yeast\.npz' does not exist: give its path with data\.path="
-    ):
-        expand(["+experiment=fastlloyd_fig2", *narrow, "data=yeast,s1"])
-    with pytest.raises(DataError, match="does not exist"):
-        expand(["data=s1,lsun", *narrow])
-    assert expand(["data=s1", *narrow]).missing == ()
-
-
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a file for each data set: nothing reads them before a run."""
@@ -423,14 +354,6 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if given != "???":
             (folder / Path(given).name).write_bytes(b"")
     return folder
-
-
-@cache
-def text_of(group: str, option: str) -> str:
-    """A file of the configuration as JSON, which is read faster than YAML."""
-    return json.dumps(
-        yaml.safe_load((CONFIGURATION / group / f"{option}.yaml").read_text())
-    )
 
 
 def experiment_of(name: str) -> dict[str, Any]:
@@ -570,77 +493,3 @@ def test_every_key_is_one_of_the_run_configuration(algorithm: str) -> None:
         # Each is a configuration that a run may have, for rows of the default number of
         # clients.
         require_valid(settings)
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "sentence"),
-    [
-        ("trust.name", "centrall", "did you mean 'central'"),
-        ("engine.name", "ry", "did you mean 'ray'"),
-        (
-            "engine.masking",
-            "maybe",
-            "engine.masking is 'maybe', but it must be true or false",
-        ),
-        ("metrics", ["silhouete"], "did you mean 'silhouette'"),
-        ("metrics", None, "metrics is None, but it must be a list"),
-        ("metrics", "nicv", "metrics is 'nicv', but it must be a list"),
-        ("seed", None, "seed is None, but it must be an integer of at least 0"),
-        ("seed", 2**64, "seed is 18446744073709551616"),
-        ("sample_size", 1, "sample_size is 1, but it must be an integer of at least 2"),
-        ("n_clients", [2, 3], r"n_clients is \[2, 3\]"),
-        ("data.bounds", "rnge", "the bounds are 'rnge'"),
-        ("data.n_clusters", 0, "n_clusters is 0"),
-        ("data.n_clusters", None, "no n-clusters"),
-        (
-            "data.n_points",
-            "many",
-            r"data\.n_points is 'many', but it must be an integer",
-        ),
-        ("privacy.epsilon", [1, 2], "epsilon is '1,2'"),
-        ("evaluation", "privat", "did you mean 'private'"),
-        ("algorithm.name", "proxy_loyd", "did you mean 'proxy_lloyd'"),
-        ("algorithm.weights", 3, "no run-config key 'weights'"),
-        ("partition.kind", "idd", "did you mean 'iid'"),
-    ],
-)
-def test_values_that_no_run_could_have(name: str, value: Any, sentence: str) -> None:
-    settings = together("proxy_lloyd", "synth", "iid")
-    group, _, leaf = name.rpartition(".")
-    wrong = settings | (
-        {group: {**settings[group], leaf: value}} if group else {leaf: value}
-    )
-    with pytest.raises(ConfigurationError, match=sentence):
-        require_valid(wrong)
-
-
-def test_methods_with_all_rows_in_one_place_find_no_bounds() -> None:
-    settings = together("optimal", "iris", "iid")
-    with pytest.raises(
-        ConfigurationError, match="'optimal' has all rows in one place and finds none"
-    ):
-        require_valid({**settings, "data": {**settings["data"], "bounds": "private"}})
-
-
-@pytest.mark.parametrize(
-    ("group", "key", "value"),
-    [("privacy", "unit", "client"), ("trust", "name", "distributed")],
-)
-def test_methods_with_all_rows_in_one_place_refuse_what_their_report_would_not_say(
-    group: str, key: str, value: str
-) -> None:
-    settings = together("max_cover", "iris", "iid")
-    option = "unit" if group == "privacy" else "trust"
-    with pytest.raises(
-        ConfigurationError, match=f"{option} is '{value}', but 'max_cover'"
-    ):
-        require_valid(settings | {group: {**settings[group], key: value}})
-
-
-def test_a_journal_of_other_measures_is_not_continued(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    settings = together("glloyd", "iris", "iid")
-    before = job_key(settings)
-    monkeypatch.setattr(configuration, "_MEASURES", 1)
-    assert job_key(settings) != before

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 import runpy
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,8 +13,6 @@ import numpy as np
 import pytest
 
 from flwr_dpkmeans.errors import (
-    ConfigurationError,
-    DPKMeansError,
     PlanError,
     ProtocolError,
 )
@@ -184,30 +181,6 @@ def test_laplace_noise_has_its_sensitivity_and_its_price() -> None:
         check_sensitivity(
             (half, counts), lambda points: step.statistic(points, state), 3
         )
-
-
-def test_what_does_not_fit_is_refused_by_a_sentence() -> None:
-    params = Params(k=2, dim=2, num_clients=2)
-    with pytest.raises(DPKMeansError, match=re.escape("shape (3,), but dim is 2")):
-        MaskedClient(0, [1.0, 2.0, 3.0], params)
-    with pytest.raises(DPKMeansError, match="outside"):
-        MaskedClient(0, [[1.5, 0.0]], params)
-    first = MaskedClient(0, rows(), params)
-    with pytest.raises(ConfigurationError, match="no other client has"):
-        MaskedClient(0, rows(), params)
-    with pytest.raises(ConfigurationError, match="one class"):
-        UnmaskedClient(1, rows(), params)
-    with pytest.raises(ProtocolError, match="make Server"):
-        first.step(params)
-    with pytest.raises(ConfigurationError, match=re.escape("clients [1] are missing")):
-        Server(params)
-    second = MaskedClient(1, rows(seed=1), params)
-    server = Server(params)
-    (total, count, _), _ = first.step(params), second.step(params)
-    with pytest.raises(ProtocolError, match="1 totals"):
-        server.step([total], [count], params)
-    with pytest.raises(ConfigurationError, match="gaussian"):
-        Server(Params(k=2, dim=2, dp="gausian"))
 
 
 def test_a_changed_release_is_refused() -> None:

@@ -15,7 +15,6 @@ import yaml
 
 from flwr_dpkmeans.errors import DataError
 from simulations.experiments.expansion import CONFIGURATION
-from simulations.sources import paper_sets
 from simulations.sources.paper_sets import (
     known_sets,
     main,
@@ -59,7 +58,7 @@ def test_columns_of_text_and_images(tmp_path: Path) -> None:
 
 
 def test_a_set_is_prepared_once_its_file_is_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     given = {
         "shape": [3, 2],
@@ -69,28 +68,27 @@ def test_a_set_is_prepared_once_its_file_is_there(
         "where": "a shelf",
     }
     known = {"b": {**given, "sha256": [""], "rows": ""}}
-    monkeypatch.setattr(paper_sets, "known_sets", lambda: known)
     raw, folder = tmp_path / "raw", tmp_path / "data"
-    assert "missing: put b.txt into" in prepare("b", raw, folder)
+    assert "missing: put b.txt into" in prepare("b", raw, folder, known)
     raw.mkdir()
     (raw / "b.txt").write_text("1 2\n3 4\n5 6\n7 8\n9 10\n")
-    assert "unknown before" in prepare("b", raw, folder)
+    assert "unknown before" in prepare("b", raw, folder, known)
     rows = np.load(folder / "b.npz")["X"]
     assert rows.shape == (3, 2)
     assert set(map(tuple, rows)) <= {(1, 2), (3, 4), (5, 6), (7, 8), (9, 10)}
     (raw / "b.txt").rename(raw / "c.txt")
     assert (
-        prepare("b", raw, folder)
+        prepare("b", raw, folder, known)
         == f"there; 3 x 2, rows {rows_hash(rows)} (unknown before)"
     )
     known["b"] |= {"files": ["c.txt"], "sha256": ["0" * 64]}
     with pytest.raises(
         DataError, match=hashlib.sha256((raw / "c.txt").read_bytes()).hexdigest()
     ):
-        prepare("b", raw, folder)
+        prepare("b", raw, folder, known)
     known["b"] |= {"sha256": [""], "drawn_from": 6}
     with pytest.raises(
         DataError, match=r"shape \(5, 2\), but the paper's have \(6, 2\)"
     ):
-        prepare("b", raw, folder)
-    assert main([str(raw), "--data-dir", str(folder)]) == 1
+        prepare("b", raw, folder, known)
+    assert main([str(raw), "--data-dir", str(folder)], known) == 1

@@ -13,30 +13,24 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError
-from simulations.experiments.table import write_table
-from simulations.figures.frame import LARGEST_PNG, columns_for, encode, scale_x
+from flwr_dpkmeans.errors import ConfigurationError, DataError
+from simulations.figures.frame import LARGEST_PNG
 from simulations.figures.kinds import KINDS, CurveSpec, ElbowSpec, FigureSpec, Scale
-from simulations.figures.looks import METHODS, looks_of
 from simulations.figures.numbers import (
     curve_numbers,
-    elbow_numbers,
     pareto_numbers,
     shares_numbers,
 )
-from simulations.figures.plot import figure_files, figures_of, main
+from simulations.figures.plot import figure_files, main
 from simulations.figures.ratios import ablation_numbers, area_numbers, heatmap_numbers
-from simulations.figures.specs import check_columns, parse_specs
+from simulations.figures.specs import parse_specs
 from simulations.figures.table import (
     Results,
     Selection,
-    averaged_note,
     notes_of,
-    read_results,
     select,
 )
 
@@ -206,8 +200,13 @@ def test_areas_are_trapezoids_of_the_means() -> None:
 
 
 def test_an_area_without_one_of_the_epsilons_is_left_out() -> None:
-    rows = [{**one, "nicv": math.inf} if one["privacy.epsilon"] == 0.5 and one["data.n_features"] == 4 else one
-            for one in AREA_ROWS]  # fmt: skip
+    left_out = (0.5, 4)
+    rows = [
+        {**row, "nicv": math.inf}
+        if (row["privacy.epsilon"], row["data.n_features"]) == left_out
+        else row
+        for row in AREA_ROWS
+    ]
     found = area_numbers(spec("auc"), selection(rows))
     assert set(found.cells["x"]) == {2.0}
     assert found.left_out["sulloyd"] == 4
@@ -244,17 +243,6 @@ def test_fronts_are_what_no_setting_beats() -> None:
     assert optimal["x"].isna().all()
 
 
-def test_nearly_equal_epsilons_are_one() -> None:
-    rows = [
-        row("feddp_kmeans", 1.0, 0, 3.0, algorithm__max_iter=1) | {"epsilon": 0.994}
-    ]
-    rows += [
-        row("feddp_kmeans", 1.0, 0, 2.0, algorithm__max_iter=2) | {"epsilon": 0.996}
-    ]
-    found = pareto_numbers(spec("pareto"), selection(rows)).cells
-    assert found.loc[found["on_front"], "y"].to_list() == [2.0]
-
-
 def test_shares_are_those_of_the_front() -> None:
     shares, rounds = shares_numbers(spec("shares"), selection(PARETO_ROWS))
     # Two settings of the rule of thumb (null stands for it), one of equal shares.
@@ -269,7 +257,8 @@ def test_shares_are_those_of_the_front() -> None:
         rtol=1e-5,
     )
     assert rounds.cells.iloc[0].to_dict() == {
-        "panel": "iris / record / 10", "0 rounds": 2 / 3, "1 round": 1 / 3, "2 rounds": 0.0, "settings": 3,
+        "panel": "iris / record / 10", "0 rounds": 2 / 3, "1 round": 1 / 3,
+        "2 rounds": 0.0, "settings": 3,
     }  # fmt: skip
 
 
@@ -288,15 +277,6 @@ def test_ablations_are_divided_by_their_baseline() -> None:
     )
     # The baseline's rows have no alpha: they are the line at 1.
     assert set(found["series"]) == {"step / fold", "step / none"}
-
-
-def test_elbows_have_the_chosen_and_the_true_number() -> None:
-    found = elbow_numbers(spec("elbow", true_k=2), selection(ELBOW_ROWS)).cells
-    middle = cell(found, x=2.0)
-    assert (middle["y"], middle["chosen"], middle["true"]) == (4.0, 2, True)
-    assert middle["high"] - 4.0 == pytest.approx(T_2 * 2.0 / math.sqrt(3.0))
-    assert found["chosen"].to_list() == [0, 2, 1]
-    assert found["true"].to_list() == [False, True, False]
 
 
 SPECS: tuple[tuple[Row, list[Row]], ...] = (
@@ -345,8 +325,7 @@ def drawn_of(
         drawn.append(figure)
         return {}
 
-    monkeypatch.setattr("simulations.figures.plot.encode", keep)
-    figure_files(given, results)
+    figure_files(given, results, keep)
     return drawn[0]
 
 
@@ -389,109 +368,6 @@ def test_the_caption_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> No
     )
 
 
-def test_title_and_footer_can_be_left_out_and_sets_that_were_not_there_are_named(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    rows = [
-        row("fastlloyd", epsilon, seed, 1.0 + seed)
-        for epsilon in EPSILONS
-        for seed in (0, 1)
-    ]
-    told = "Not run, as the files were not there: Birch2, House."
-    assert told in texts_of(
-        spec("curve", title="Above"), rows, monkeypatch, ("birch2", "house")
-    )
-    assert "Above" in texts_of(spec("curve", title="Above"), rows, monkeypatch)
-    bare = texts_of(spec("curve", footer=False), rows, monkeypatch, ("birch2",))
-    assert not any(
-        said in bare for said in ("Above", "Not run", "Noise was seeded", "bands")
-    )
-    table = write_table(tmp_path, rows, experiment="a", figures=[], missing=("birch2",))
-    assert read_results(table).missing == read_results(tmp_path).missing == ("birch2",)
-    with pytest.raises(
-        ConfigurationError, match="footer 'no', but it must be true or false"
-    ):
-        spec("curve", footer="no")
-
-
-def test_a_band_does_not_take_a_log_axis_for_itself(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    # Mean 2, and a band from -4.4 (two seeds, Student's t) to 8.4: on a log axis from 2
-    # * 2 / 8.35.
-    rows = [
-        row("fastlloyd", epsilon, seed, 1.5 + seed)
-        for epsilon in EPSILONS
-        for seed in (0, 1)
-    ]
-    cells = curve_numbers(spec("curve"), selection(rows)).cells
-    assert cells["low"].max() < -4.0
-    for scale, least in (
-        ("linear", cells["low"].min()),
-        ("log", 4.0 / cells["high"].max()),
-    ):
-        given = spec("curve", y_scale=scale)
-        [axes] = drawn_of(given, Results(pd.DataFrame(rows)), monkeypatch).findobj(Axes)
-        [band] = axes.collections
-        assert band.get_paths()[0].vertices[:, 1].min() == pytest.approx(least)
-        assert bool(axes.get_ylim()[0] > 0.2) is (scale == "log")
-        said = texts_of(given, rows, monkeypatch)
-        assert ("no farther below their mean than above it" in said) is (scale == "log")
-
-
-def test_one_seed_has_no_band(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [one for one in AREA_ROWS if one["seed"] == 0]
-    for given in (spec("curve"), spec("auc", baseline="sulloyd")):
-        assert "1 seed, so no confidence bands." in texts_of(given, rows, monkeypatch)
-    found = curve_numbers(
-        spec("curve", panel=["data.n_features", "data.n_clusters"]), selection(rows)
-    ).cells
-    assert found[["low", "high"]].isna().all(axis=None)
-
-
-@pytest.mark.parametrize("scale", ["linear", "log"])
-def test_a_curve_of_one_point_has_a_bar(
-    scale: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = [row("fastlloyd", 1.0, seed, 3.0 + seed / 10.0) for seed in (0, 1, 2)]
-    given, results = spec("curve", y_scale=scale), Results(pd.DataFrame(rows))
-    [axes] = drawn_of(given, results, monkeypatch).findobj(Axes)
-    [bar] = axes.collections
-    half = T_2 * 0.1 / math.sqrt(3.0)
-    least = 3.1 - half if scale == "linear" else 3.1**2 / (3.1 + half)
-    assert bar.get_paths()[0].vertices[:, 1].tolist() == pytest.approx(
-        [max(least, 3.1 - half), 3.1 + half]
-    )
-    assert "bars: 95% confidence interval" in texts_of(given, rows, monkeypatch)
-    more = [
-        *rows,
-        *(
-            row("glloyd", epsilon, seed, 1.0)
-            for epsilon in EPSILONS
-            for seed in (0, 1, 2)
-        ),
-    ]
-    assert "bands or bars: 95% confidence interval" in texts_of(
-        given, more, monkeypatch
-    )
-    assert "1 seed, so no confidence bands." in texts_of(given, rows[:1], monkeypatch)
-
-
-def test_an_axis_of_one_epsilon_has_its_number() -> None:
-    for values, ticks in (([4.0, 3.9996], ["4"]), ([0.16, 0.32], ["0.2"])):
-        axes = Figure().subplots()
-        scale_x(axes, values, Scale.LOG, 5.0, at_values=False)
-        axes.figure.draw_without_rendering()
-        assert [label.get_text() for label in axes.get_xticklabels()] == ticks
-
-
-def test_averaging_over_more_than_seeds_is_said() -> None:
-    frame = pd.DataFrame([one | {"data.seed": one["seed"]} for one in AREA_ROWS])
-    cell_columns = ("algorithm.name", "privacy.epsilon", "data.n_features")
-    assert averaged_note(frame, cell_columns) == ["Averaged also over data.n_clusters."]
-    assert averaged_note(frame, (*cell_columns, "data.n_clusters")) == []
-
-
 def test_failed_runs_and_other_rows_are_not_used() -> None:
     rows = [
         row("fastlloyd", 1.0, 0, 1.0),
@@ -506,121 +382,6 @@ def test_failed_runs_and_other_rows_are_not_used() -> None:
         select("figure", Results(pd.DataFrame(rows[1:2])), ())
     with pytest.raises(ConfigurationError, match="did you mean 'glloyd'"):
         select("figure", Results(pd.DataFrame(rows)), (("algorithm.name", ("gloyd",)),))
-
-
-def test_methods_without_privacy_stand_beside_those_of_any_epsilon() -> None:
-    rows = [row("fastlloyd", epsilon, 0, epsilon) for epsilon in EPSILONS]
-    failed = row("fastlloyd", 0.5, 1, None, status="failed") | {"epsilon": None}
-    rows += [failed, row("lloyd", 0.5, 0, 3.0)]
-    at = (("privacy.epsilon", (1.0,)),)
-    chosen = select("figure", Results(pd.DataFrame(rows)), at)
-    assert (chosen.rows["nicv"].to_list(), chosen.n_failed) == ([1.0, 3.0], 0)
-    # Nobody asks for the epsilon that such a run happens to be stored with.
-    with pytest.raises(
-        ConfigurationError, match=r"asks for privacy\.epsilon '0\.5', which no row has"
-    ):
-        select(
-            "figure",
-            Results(pd.DataFrame([*rows[1:3], rows[-1]])),
-            (("privacy.epsilon", (0.5,)),),
-        )
-    assert select("figure", Results(pd.DataFrame(rows[-1:])), at).rows[
-        "nicv"
-    ].to_list() == [3.0]
-    # As the baseline of an ablation counts what is named alone.
-    columns = {
-        "x": "privacy.epsilon",
-        "series": ["algorithm.name"],
-        "panel": ["data.name"],
-    }
-    found = ablation_numbers(
-        spec("ablation", **columns, baseline={"privacy.epsilon": 1.0}), selection(rows)
-    )
-    assert cell(found.cells, series="fastlloyd", x=2.0)["y"] == pytest.approx(2.0)
-
-
-def test_a_series_looks_the_same_in_all_figures() -> None:
-    everything = looks_of(
-        ("algorithm.name",),
-        pd.DataFrame({"algorithm.name": ["mine", *list(METHODS)[::-1]]}),
-    )
-    assert list(everything) == [*METHODS, "mine"]
-    assert looks_of(
-        ("algorithm.name",), pd.DataFrame({"algorithm.name": ["sulloyd"]})
-    ) == {"sulloyd": everything["sulloyd"]}
-    varied = pd.DataFrame(
-        {
-            "algorithm.name": ["sulloyd", "sulloyd", "fastlloyd"],
-            "variant": ["b", None, None],
-        }
-    )
-    found = looks_of(("algorithm.name", "variant"), varied)
-    assert [look.label for look in found.values()] == [
-        "FastLloyd",
-        "SuLloyd",
-        "SuLloyd, b",
-    ]
-    assert found["sulloyd / null"] == METHODS["sulloyd"]
-    assert found["sulloyd / b"].colour == METHODS["sulloyd"].colour
-    assert found["sulloyd / b"].marker not in {look.marker for look in METHODS.values()}
-    drawn = [(look.colour, look.marker, look.dashes) for look in METHODS.values()]
-    assert len(set(drawn)) == len(drawn)
-    many = looks_of(("n_clients",), pd.DataFrame({"n_clients": range(100)}))
-    assert (
-        len({(look.colour, look.marker, look.dashes) for look in many.values()}) == 100
-    )
-    assert list(many)[:3] == ["0", "1", "2"]
-
-
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        (
-            {"name": "a", "kind": "curv"},
-            "figure 'a' has kind 'curv', which is not known: did you mean 'curve'?",
-        ),
-        (
-            {"name": "a", "kind": "curve", "serie": "x"},
-            "the key 'serie', which kind 'curve' has not: did you mean 'ser",
-        ),
-        (
-            {"name": "a", "kind": "curve", "x_scale": "logg"},
-            "x_scale 'logg', but it must be one of 'linear', 'log'",
-        ),
-        (
-            {"name": "a", "kind": "curve", "panel": 3},
-            "panel 3, but it must be a column or a list of columns",
-        ),
-        (
-            {"name": "a", "kind": "curve", "x": ["nicv"]},
-            r"x \['nicv'\], but it must be a column",
-        ),
-        (
-            {"name": "a", "kind": "curve", "where": "iris"},
-            "where 'iris', but it must be a mapping",
-        ),
-        (
-            {"name": "../a", "kind": "curve"},
-            "the name '../a', but files are named after it",
-        ),
-        ({"kind": "curve"}, "the name None"),
-        ({"name": "a", "kind": "ablation"}, "has no baseline"),
-        ({"name": "a", "kind": "heatmap", "of": "fastlloyd"}, "one of baseline and of"),
-        (
-            [{"name": "a", "kind": "curve"}, {"name": "a", "kind": "auc"}],
-            "2 figures have the name 'a'",
-        ),
-        (["curve"], "a figure is 'curve', but a mapping is needed"),
-        ("curve", "figures is 'curve', but a list of mappings is needed"),
-        ({"figure": []}, "neither a kind nor figures"),
-    ],
-)
-def test_bad_specifications_are_refused_in_one_sentence(
-    given: object, sentence: str
-) -> None:
-    with pytest.raises(ConfigurationError, match=sentence) as caught:
-        parse_specs(given)
-    assert "\n" not in str(caught.value)
 
 
 def test_specifications_are_read_from_an_experiment() -> None:
@@ -653,75 +414,6 @@ def test_specifications_are_read_from_an_experiment() -> None:
         "ablation",
         "elbow",
     ]
-
-
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        (
-            spec("curve", y="nicvv"),
-            "y 'nicvv', which is no column of the table: did you mean 'nicv'",
-        ),
-        (spec("curve", panel="data.nam"), "panel 'data.nam', which is no column"),
-        (
-            spec("pareto", settings=["algorithm.max_itr"]),
-            "settings 'algorithm.max_itr', which is no column",
-        ),
-        (
-            spec("curve", where={"data.nme": "iris"}),
-            "where 'data.nme', which is no column",
-        ),
-        (
-            spec("curve", x="data.name"),
-            "needs numbers, but column 'data.name' has 'iris'",
-        ),
-        (
-            spec("auc", baseline="suloyd"),
-            "compares with 'suloyd', which no run has: did you mean 'sulloyd'",
-        ),
-        (spec("heatmap", baseline="sulloyd", of="fast"), "compares with 'fast'"),
-        (
-            spec("auc", where={"privacy.epsilon": 1.0}),
-            "the table has 1 epsilon: run at least 2",
-        ),
-        (spec("shares"), "no private run of it is done"),
-    ],
-)
-def test_specifications_that_do_not_fit_are_refused(
-    given: FigureSpec, sentence: str
-) -> None:
-    with pytest.raises(DPKMeansError, match=sentence) as caught:
-        figure_files(given, Results(pd.DataFrame(AREA_ROWS)))
-    assert "\n" not in str(caught.value)
-
-
-def test_shares_must_be_four_positive_numbers() -> None:
-    rows = [row("feddp_kmeans", 1.0, 0, 1.0, algorithm__budget_shares="0.5 0.5")]
-    with pytest.raises(DataError, match=r"found the budget shares '0.5 0.5'"):
-        shares_numbers(spec("shares"), selection(rows))
-
-
-def test_a_table_draws_what_it_lists(tmp_path: Path) -> None:
-    figures = [
-        {"name": "tables", "kind": "shares"},
-        {"name": "lost", "kind": "curve", "y": "purity"},
-    ]
-    table = write_table(tmp_path, PARETO_ROWS, experiment="a", figures=figures[:1])
-    names = ["tables.md", "tables_shares.csv", "tables_rounds.csv"]
-    assert figures_of(table) == [tmp_path / "figures" / name for name in names]
-    # What can be drawn is written before the rest is refused.
-    table = write_table(
-        tmp_path / "more", PARETO_ROWS, experiment="a", figures=figures[::-1]
-    )
-    with pytest.raises(ConfigurationError, match="'purity'"):
-        figures_of(table, tmp_path / "out")
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(names)
-    assert (
-        figures_of(
-            write_table(tmp_path / "none", PARETO_ROWS, experiment=None, figures=[])
-        )
-        == []
-    )
 
 
 def test_the_command_line_asks_for_a_figure(
@@ -776,62 +468,3 @@ def test_the_command_line_asks_for_a_figure(
         "left_out",
     ]
     capsys.readouterr()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        ([], "lists no figures: add --kind"),
-        (["--kind", "curv"], "did you mean 'curve'"),
-        (["--y", "nicv"], "neither a kind nor figures: give a kind"),
-        (["--kind", "curve", "--spec", "a.yaml"], "both --spec and --kind are given"),
-        (["--spec", "missing.yaml"], "missing.yaml cannot be read as YAML"),
-        (["--kind", "curve", "--where", "iris"], "'iris' has no '='"),
-    ],
-)
-def test_the_command_line_refuses_in_one_sentence(
-    arguments: list[str],
-    sentence: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    table = tmp_path / "results.csv"
-    pd.DataFrame(PARETO_ROWS[:2]).to_csv(table, index=False)
-    assert main([str(table), *arguments]) == 2
-    error = capsys.readouterr().err
-    assert sentence in error
-    assert error.count("\n") == 1
-
-
-def test_a_file_of_specifications_and_what_is_no_table(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    table = write_table(tmp_path, PARETO_ROWS, experiment=None, figures=[])
-    (tmp_path / "own.yaml").write_text(
-        "figures:\n- {name: own, kind: shares, panel: [data.name]}\n"
-    )
-    assert main([str(table), "--spec", str(tmp_path / "own.yaml")]) == 0
-    assert (tmp_path / "figures" / "own.md").exists()
-    assert main([str(tmp_path / "own.yaml")]) == 2
-    assert main([str(tmp_path / "nothing.parquet")]) == 2
-    assert "Traceback" not in capsys.readouterr().err
-
-
-def test_pictures_stay_below_their_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert LARGEST_PNG == 200_000
-    monkeypatch.setattr("simulations.figures.frame.LARGEST_PNG", 10_000)
-    figure = Figure(figsize=(1.5, 1.0))
-    figure.add_axes((0.0, 0.0, 1.0, 1.0)).imshow(
-        np.random.default_rng(0).random((100, 150, 3))
-    )
-    image = encode(figure)["png"]
-    assert image.startswith(PNG)
-    assert 2_000 < len(image) < 10_000
-
-
-def test_columns_that_a_specification_names_are_checked() -> None:
-    columns = ["nicv", "algorithm.name", "privacy.epsilon"]
-    check_columns(spec("curve"), columns)
-    with pytest.raises(ConfigurationError, match=r"true_k 'data\.k'"):
-        check_columns(spec("elbow", true_k="data.k"), [*columns, "cost_curve"])
-    assert [columns_for(n) for n in (1, 4, 9, 10)] == [1, 2, 3, 4]

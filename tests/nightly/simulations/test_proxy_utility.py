@@ -19,7 +19,6 @@ from simulations.papers.proxy.utility import (
     _row,
     _table,
     cases,
-    main,
     run_job,
 )
 
@@ -67,8 +66,3 @@ def test_a_row_above_its_limit_is_marked() -> None:
     bad = _row(case, "proxy_lloyd", [Outcome(0.04, 1.0), Outcome(0.09, 2.0)])
     assert good["mean"] == pytest.approx(0.045)
     assert [row.style for row in _table([good, bad]).rows] == [None, "bold red"]
-
-
-def test_no_seeds_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--seeds", "0"]) == 2
-    assert "seeds is 0" in capsys.readouterr().err

@@ -16,7 +16,6 @@ import pytest
 
 from flwr_dpkmeans.errors import ConfigurationError, RefusalError
 from simulations.flower.ray_engine import failure_of, run_on_ray
-from simulations.flower.ray_processes import is_supported, marked_processes
 from simulations.flower.ray_settings import (
     RayBackend,
     app_file,
@@ -24,7 +23,7 @@ from simulations.flower.ray_settings import (
     environment,
     federation_config,
 )
-from simulations.flower.ray_superlink import EngineError, RaySuperLink
+from simulations.flower.ray_superlink import EngineError
 
 LOG = Path("flwr.log")
 CONFIG: dict[str, Any] = {"data": "iris", "algorithm": "glloyd", "n-clusters": 3}
@@ -64,11 +63,6 @@ def test_infinity_survives_too() -> None:
     )
 
 
-def test_no_other_type_is_written() -> None:
-    with pytest.raises(ConfigurationError, match=r"bounds is \(0, 1\) of type tuple"):
-        app_file({"bounds": (0, 1)})  # type: ignore[dict-item]
-
-
 def test_the_app_names_components_that_exist() -> None:
     components = tomllib.loads(app_file({}))["tool"]["flwr"]["app"]["components"]
     with open(Path(__file__).parents[3] / "pyproject.toml", "rb") as file:
@@ -81,30 +75,6 @@ def test_a_running_cluster_keeps_its_own_resources() -> None:
         RayBackend(address="10.0.0.1:6379", init_args_num_cpus=2)
     with pytest.raises(ConfigurationError, match="host:port"):
         RayBackend(address="ray://10.0.0.1:10001")
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"client_resources_num_cpus": 0},
-        {"client_resources_num_cpus": 0.5},
-        {"client_resources_num_cpus": True},
-        {"client_resources_num_gpus": -1.0},
-        {"init_args_num_cpus": 0},
-        {"object_store_bytes": 1000},
-        {"timeout": 0.0},
-        {"timeout": math.inf},
-        {"max_bytes": 0},
-    ],
-)
-def test_wrong_resources_are_refused_at_once(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError, match=next(iter(wrong))):
-        RayBackend(**wrong)
-
-
-def test_a_federation_has_two_nodes_at_least() -> None:
-    with pytest.raises(ConfigurationError, match="n_nodes is 1"):
-        federation_config(1, RayBackend())
 
 
 def test_everything_stays_in_the_home_and_below_loopback(
@@ -201,13 +171,3 @@ def test_the_data_source_is_never_left_to_a_default(tmp_path: Path) -> None:
         run_on_ray(
             {"algorithm": "glloyd", "n-clusters": 3}, n_nodes=2, folder=tmp_path / "run"
         )
-
-
-def test_closing_a_superlink_that_never_started_leaves_nothing() -> None:
-    if not is_supported():
-        pytest.skip("needs /proc")
-    with RaySuperLink(RayBackend()) as superlink:
-        home = superlink.home
-        assert home.is_dir()
-        assert marked_processes(home) == []
-    assert not home.exists()

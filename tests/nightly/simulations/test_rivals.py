@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +26,8 @@ from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.option_rules import Options
 from flwr_dpkmeans.sums.round import Algorithm, State
 from flwr_dpkmeans.sums.task import TASKS
-from simulations import rivals
 from simulations.experiments import sweep
-from simulations.rivals import installed_methods, register_rivals, rival_runs
+from simulations.rivals import register_rivals, rival_runs
 from simulations.rivals.__main__ import main
 from simulations.rivals.locality_hashing import (
     discrete_laplace,
@@ -278,26 +275,6 @@ def test_a_tree_of_hashes_finds_clear_clusters_at_the_price_of_its_releases() ->
     assert (
         np.linalg.norm(found[:, None] - CENTERS[None], axis=2).min(axis=0).max() < 0.2
     )
-
-
-def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(installed_methods, "find_spec", lambda name: None)
-    with pytest.raises(
-        ConfigurationError,
-        match="'mst' needs the package mbi, which is not installed: pip install mbi",
-    ):
-        installed_methods.mst_kmeans(
-            np.zeros((9, 2)), 2, epsilon=1.0, delta=1e-3, seed=0
-        )
-
-
-def test_the_distribution_names_what_is_registered() -> None:
-    text = (Path(rivals.__file__).parent / "pyproject.toml").read_text()
-    points = tomllib.loads(text)["project"]["entry-points"]["flwr_dpkmeans.tasks"]
-    assert tuple(points) == NAMES
-    for name, target in points.items():
-        module, _, kind = target.partition(":")
-        assert getattr(import_module(module), kind) is TASKS[name]
 
 
 def rows_of(

@@ -7,27 +7,21 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from support.machine import type_command
 
 pytest.importorskip("hydra")
 
-from support.flat import flat_estimator
 
 from flwr_dpkmeans.data.bundled import load_bundled
-from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.simulated.mixture import MIXTURE_BOUNDS
-from flwr_dpkmeans.errors import ConfigurationError
 from simulations.experiments.datasets import load_data_set
 from simulations.experiments.engines import run_settings
 from simulations.experiments.expansion import expand
 from simulations.experiments.federation import (
-    bounds_of,
     reference_box,
     server_points_of,
     split,
@@ -207,54 +201,6 @@ def test_server_points_come_with_the_algorithms_that_need_them(
         assert not np.array_equal(again, points)
 
 
-def test_server_points_may_come_from_a_file(tmp_path: Path) -> None:
-    points = load_bundled("iris").points[::5]
-    path = tmp_path / "of the server.npy"
-    np.save(path, points)
-    overrides = ["algorithm=feddp_kmeans", "data=iris", "engine=direct"]
-    settings = settings_of(*overrides, f"data.server='{path}'")
-    data = load_data_set(settings)
-    assert np.array_equal(server_points_of(settings, data), points)  # type: ignore[arg-type]
-    assert run_job(settings)["status"] == "done"
-    without = settings_of(*overrides)
-    with pytest.raises(
-        ConfigurationError,
-        match="'feddp_kmeans' starts from the server's own points, but there are",
-    ):
-        run_settings(without)
-
-
-def test_files_of_bounds_and_server_points_are_matched_by_name(tmp_path: Path) -> None:
-    files = {
-        name: tmp_path / f"{name}.csv" for name in ("rows", "server", "bounds", "array")
-    }
-    files["rows"].write_text(
-        "a,b\n" + "".join(f"{i % 5},{i * 100}\n" for i in range(60))
-    )
-    files["server"].write_text("b,a\n100,1\n2000,4\n")
-    files["bounds"].write_text("feature,lower,upper\nb,0,6000\na,0,5\n")
-    files["array"].write_text("1,2\n3,4\n")
-    overrides = [
-        "algorithm=proxy_lloyd",
-        "data=file",
-        "data.n_clusters=2",
-        f"data.bounds='{files['bounds']}'",
-    ]
-    settings = settings_of(
-        *overrides, f"data.path='{files['rows']}'", f"data.server='{files['server']}'"
-    )
-    data = load_data_set(settings)
-    assert data.server_points is not None
-    assert data.server_points.tolist() == [[1.0, 100.0], [4.0, 2000.0]]
-    assert bounds_of(settings, data, None) == Bounds((0.0, 0.0), (5.0, 6000.0))
-    unnamed = settings_of(*overrides, f"data.path='{files['array']}'")
-    with pytest.raises(
-        ConfigurationError,
-        match="whose rows have the names of columns, but the data have none",
-    ):
-        bounds_of(unnamed, load_data_set(unnamed), None)
-
-
 def test_rows_may_come_from_a_file_with_a_column_of_labels(tmp_path: Path) -> None:
     table = load_bundled("iris")
     lines = [
@@ -291,46 +237,6 @@ def test_held_out_points_are_no_clients_rows() -> None:
     assert sorted(np.concatenate(split(settings, data)).tolist()) == list(range(135))
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "more"),
-    [("fastlloyd", {"alpha": 0.8, "schedule": "step"}), ("proxy_lloyd", {})],
-)
-def test_both_engines_and_the_estimator_find_the_same(
-    algorithm: str, more: dict[str, Any]
-) -> None:
-    common = (
-        "data=iris",
-        f"algorithm={algorithm}",
-        "seed=5",
-        "n_clients=3",
-        "privacy.epsilon=2",
-    )
-    inprocess = settings_of(*common)
-    direct = settings_of(*common, "engine=direct")
-    unmasked = settings_of(*common, "engine=direct", "engine.masking=false")
-    (first, data), (second, _), (third, _) = (
-        run_settings(one) for one in (inprocess, direct, unmasked)
-    )
-    assert np.array_equal(first.centers, second.centers)
-    assert np.array_equal(first.centers, third.centers)
-    assert first.privacy.epsilon == second.privacy.epsilon == third.privacy.epsilon
-    bounds = data.bounds
-    assert bounds is not None
-    model = flat_estimator(
-        algorithm=algorithm,
-        n_clusters=3,
-        epsilon=2.0,
-        noise="seeded",
-        random_state=5,
-        bounds=(bounds.lower, bounds.upper),
-        n_examples=150,
-        **more,
-    )
-    model.fit([data.points[rows] for rows in split(inprocess, data)])
-    assert np.array_equal(model.cluster_centers_, first.centers)
-    assert model.privacy_.epsilon == first.privacy.epsilon
-
-
 def test_metrics_measure_the_centroids_that_were_released_also_beyond_the_bounds() -> (
     None
 ):
@@ -349,11 +255,6 @@ def test_metrics_measure_the_centroids_that_were_released_also_beyond_the_bounds
     assert row["nicv"] == pytest.approx(row["cost_per_point"] / 16.0)
     gap = np.abs(outcome.centers).max() / 4.0 - 1.0
     assert row["centroid_error"] > (gap - 1.0) ** 2 / len(outcome.centers)
-
-
-def test_rows_beyond_the_bounds_are_measured_where_they_are() -> None:
-    row = row_of("data=iris", "data.bounds=[0,4]", "algorithm=lloyd")
-    assert row["nicv"] == pytest.approx(row["cost_per_point"] / 4.0)
 
 
 @pytest.mark.parametrize("algorithm", ["glloyd", "lloyd", "optimal"])
@@ -387,69 +288,6 @@ def test_rows_that_no_client_has_are_not_measured(algorithm: str) -> None:
     )
 
 
-WRONG = [
-    (
-        ("data=iris", "algorithm=fastlloyd", "algorithm.schedule=stepp"),
-        "did you mean 'step'?",
-    ),
-    (("data=irs",), "did you mean 'iris'?"),
-    (("data=iris", "seed=1,2"), "sweep over them with -m"),
-    (
-        ("data=iris", "-m", "workers=-1"),
-        "workers is -1, but it must be an integer of at least 0",
-    ),
-    (("data=iris", "-m", "output=a,b"), "a sweep has one output"),
-    (("data=iris", "~seed"), "takes a key away"),
-    (("data=iris", "-m", "seed=range(3,0)"), "has no value"),
-    (("data=iris", "hydra.run.dir=x"), "output=..."),
-    (("data=iris", "--jobs=2"), "there is no option '--jobs' here"),
-    (("+experiment=fastloyd_fig2",), "did you mean 'fastlloyd_fig2'?"),
-]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"), WRONG, ids=[" ".join(given) for given, _ in WRONG]
-)
-def test_a_wrong_value_is_one_sentence(
-    arguments: tuple[str, ...],
-    sentence: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    folder = tmp_path / "out"
-    named = (
-        ()
-        if any(one.startswith("output") for one in arguments)
-        else (f"output={folder}",)
-    )
-    assert main([*arguments, *named]) == 2
-    said = capsys.readouterr()
-    assert sentence in said.err
-    assert len(said.err.strip().splitlines()) == 1
-    assert said.out == ""
-    assert not folder.exists()
-
-
-def test_a_folder_that_cannot_be_written_is_one_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "file").write_text("")
-    for more in ((), ("-m",)):
-        assert (
-            main(
-                [
-                    "data=iris",
-                    "engine=direct",
-                    "workers=0",
-                    *more,
-                    f"output={tmp_path / 'file' / 'x'}",
-                ]
-            )
-            == 2
-        )
-        assert "cannot be written" in capsys.readouterr().err
-
-
 def test_a_sweep_writes_a_table_that_says_what_was_swept(tmp_path: Path) -> None:
     folder = tmp_path / "a folder"
     sweep = [
@@ -473,21 +311,3 @@ def test_a_sweep_writes_a_table_that_says_what_was_swept(tmp_path: Path) -> None
     assert set(table["status"]) == {"done"}
     assert table.loc[table["algorithm.name"] == "lloyd", "epsilon"].isna().all()
     assert table.loc[table["algorithm.name"] == "glloyd", "epsilon"].notna().all()
-
-
-def test_help_and_configuration_are_hydras(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for options, said in (
-        (
-            ["--cfg", "job", "algorithm=glloyd", "seed=4"],
-            ("seed: 4\n", "  name: glloyd\n"),
-        ),
-        (["--help"], ("algorithm: balcan, ", "data: adult, ")),
-    ):
-        type_command(monkeypatch, ["run.py", *options])
-        # Hydra ends the process after its help.
-        with suppress(SystemExit):
-            assert main() == 0
-        shown = capsys.readouterr().out
-        assert all(one in shown for one in said)

@@ -4,35 +4,23 @@ processes.
 
 from __future__ import annotations
 
-import importlib
 import json
-import logging
 import os
 import signal
 import subprocess
 import sys
 import time
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 
 pytest.importorskip("hydra")
 
-from flwr_dpkmeans.data.bundled import load_bundled
-from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning
-from simulations.audit import attacks, options
-from simulations.audit.trials import measuring
-from simulations.experiments import sweep as sweep_module
 from simulations.experiments.code_version import code_version
 from simulations.experiments.configuration import (
     NOT_PRIVATE,
@@ -41,11 +29,10 @@ from simulations.experiments.configuration import (
     job_key,
 )
 from simulations.experiments.expansion import Sweep, expand
-from simulations.experiments.job import rehearsed_row, run_job
+from simulations.experiments.job import run_job
 from simulations.experiments.sweep import run_sweep
 from simulations.experiments.table import JOURNAL_FILE, TABLE_FILE, Journal, read_table
-from simulations.experiments.workers import default_workers, run_jobs, workers_of
-from simulations.run import main, with_figures_that_can_be_drawn
+from simulations.run import main
 
 PROJECT = Path(__file__).resolve().parents[3]
 Settings = Mapping[str, Any]
@@ -133,22 +120,6 @@ def test_a_finished_run_is_not_run_again(four: Sweep, tmp_path: Path) -> None:
     assert len(Journal(tmp_path).finished()) == len(calls) == 4
 
 
-def test_a_new_label_takes_the_rows_that_are_there(four: Sweep, tmp_path: Path) -> None:
-    run_sweep(four, tmp_path, workers=0, run=quick)
-    labelled = replace(
-        four,
-        settings=tuple({**one, "variant": "new"} for one in four.settings),
-        name="mine",
-    )
-    assert run_sweep(labelled, tmp_path, workers=0, run=quick).n_run == 0
-    frame, experiment, _ = read_table(tmp_path)
-    assert (set(frame["variant"]), set(frame["experiment"]), experiment) == (
-        {"new"},
-        {"mine"},
-        "mine",
-    )
-
-
 def test_a_failing_run_is_a_row_with_its_reason_and_is_run_again(
     four: Sweep, tmp_path: Path
 ) -> None:
@@ -205,31 +176,6 @@ def test_failures_end_the_command_with_one(
     assert "1 runs (1 were finished before, 1 failed)" in capsys.readouterr().err
 
 
-def test_a_narrower_sweep_says_what_its_table_has_no_more(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = [
-        "-m",
-        "data=iris",
-        "engine=direct",
-        "algorithm=lloyd",
-        "workers=0",
-        f"output={tmp_path}",
-    ]
-    for seeds, told in (("1,2,3", 0), ("2", 2), ("2,3", 1), ("1,2,3", 0)):
-        assert main([*command, f"seed={seeds}"]) == 0
-        said = capsys.readouterr().err
-        assert (
-            "not in this table, as the command does not ask for them: " in said
-        ) is (told > 0)
-        assert (
-            not told
-            or f"them: {told} earlier run{'s' if told > 1 else ''} of {JOURNAL_FILE}\n"
-            in said
-        )
-        assert len(read_table(tmp_path)[0]) == 3 - told
-
-
 def test_the_keyboard_ends_a_sweep_with_the_table_of_what_there_is(
     four: Sweep,
     tmp_path: Path,
@@ -254,51 +200,6 @@ def test_the_keyboard_ends_a_sweep_with_the_table_of_what_there_is(
     monkeypatch.setattr("simulations.run.run_sweep", keyboard)
     assert main(["-m", "data=iris", f"output={tmp_path}"]) == 130
     assert "the same command continues" in capsys.readouterr().err
-
-
-def test_rows_of_other_code_are_said(
-    four: Sweep, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    run_sweep(four, tmp_path, workers=0, run=quick)
-    with caplog.at_level(logging.WARNING, "simulations"):
-        run_sweep(four, tmp_path, workers=0, run=quick)
-        assert not caplog.records
-        path = tmp_path / JOURNAL_FILE
-        path.write_text(path.read_text().replace(code_version(), "another", 1))
-        with pytest.raises(
-            ConfigurationError,
-            match=r"1 of 4 finished runs in .* take them with other_code=true",
-        ):
-            run_sweep(four, tmp_path, workers=0, run=quick)
-        told = replace(four, common={**four.common, "other_code": True})
-        assert run_sweep(told, tmp_path, workers=0, run=quick).n_reused == 4
-    assert "1 of 4 finished runs" in caplog.text
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_full_disk_is_one_sentence(
-    workers: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / JOURNAL_FILE).symlink_to("/dev/full")
-    assert (
-        main(
-            [
-                "-m",
-                "data=iris",
-                "engine=direct",
-                f"workers={workers}",
-                f"output={tmp_path}",
-            ]
-        )
-        == 2
-    )
-    told = capsys.readouterr().err.splitlines()
-    assert sum("Error" in line for line in told) == 1
-    assert told[-1].endswith(
-        f"the folder {tmp_path} cannot be written (No space left on device): choose"
-        " another by output=..."
-    )
 
 
 def rows_in(path: Path) -> int:
@@ -372,37 +273,6 @@ def test_a_process_that_dies_costs_its_own_run_only(
     assert frame["status"].tolist() == ["done", "failed"]
     assert "ended abruptly" in frame["reason"][1]
     assert set(frame["code"]) == {code_version()}
-
-
-class OneProcess:
-    """Stands in for a pool: runs at once, and is broken by a run that would end its
-    process.
-    """
-
-    def submit(self, function: Any, chunk: Sequence[Settings], run: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        if any(one["seed"] == 1 for one in chunk):
-            future.set_exception(BrokenProcessPool())
-        else:
-            future.set_result(function(chunk, run))
-        return future
-
-
-def test_a_chunk_that_dies_is_halved(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[int] = []
-
-    @contextmanager
-    def pool(workers: int) -> Iterator[OneProcess]:
-        opened.append(workers)
-        yield OneProcess()
-
-    monkeypatch.setattr(sweep_module, "_pool", pool)
-    many = expand(["data=iris", "seed=range(1,26)"])
-    rows = [row for chunk in sweep_module._apart(many.settings, quick) for row in chunk]
-    assert [row["seed"] for row in rows] == list(range(1, 26))
-    assert [row["seed"] for row in rows if row["status"] == "failed"] == [1]
-    # Two for each halving, not one for each run.
-    assert len(opened) <= 11
 
 
 def test_equal_seeds_give_equal_rows_by_any_number_of_workers_in_any_order(
@@ -487,185 +357,3 @@ def test_the_key_of_a_run_changes_with_its_files(
             _fingerprint.cache_clear()
             keys.append(job_key(settings))
         assert keys[0] == keys[2] != keys[1]
-
-
-def test_a_file_of_ones_own_and_its_runs(tmp_path: Path) -> None:
-    path = tmp_path / "it's mine.npy"
-    np.save(path, load_bundled("iris").points[:60])
-    given = [
-        "data=file",
-        f'data.path="{path}"',
-        "data.bounds=range",
-        "data.n_clusters=2,3",
-        "engine=direct",
-    ]
-    assert (
-        main(["-m", *given, "seed=0,1", "workers=0", f"output={tmp_path / 'out'}"]) == 0
-    )
-    frame, _, _ = read_table(tmp_path / "out")
-    assert (set(frame["data.name"]), set(frame["n_rows"]), len(frame)) == (
-        {str(path)},
-        {60},
-        4,
-    )
-    path.unlink()
-    with pytest.raises(DataError, match="does not exist"):
-        expand(given)
-
-
-def test_the_number_of_workers() -> None:
-    assert default_workers(None) == workers_of(None) == (os.cpu_count() or 1)
-    assert default_workers(0) == workers_of("0") == 0
-    for wrong in (-1, 1.5, True):
-        with pytest.raises(ConfigurationError, match="workers is"):
-            default_workers(wrong)
-    for text in ("-1", "many", "1.5"):
-        with pytest.raises(
-            ConfigurationError,
-            match=f"workers is '?{text}'?, but it must be an integer of at least 0",
-        ):
-            workers_of(text)
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        "papers.proxy.ablation",
-        "papers.fastlloyd.utility",
-        "papers.feddp.utility",
-        "papers.proxy.utility",
-        "rivals.__main__",
-    ],
-)
-def test_no_workers_is_this_process_in_every_command(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    main = importlib.import_module(f"simulations.{command}").main
-    with pytest.raises(SystemExit):
-        main(["--workers=-1"])
-    assert (
-        "workers is -1, but it must be an integer of at least 0"
-        in capsys.readouterr().err
-    )
-    with pytest.raises(SystemExit) as left:
-        main(["--workers=0", "--help"])
-    assert left.value.code == 0
-    assert "0: this one" in " ".join(capsys.readouterr().out.split())
-
-
-def test_no_workers_is_this_process_in_audits_attacks_and_fits() -> None:
-    assert options.parse_request(["algorithm=glloyd", "workers=0"]).workers == 0
-    assert attacks.parse_request(["algorithm=glloyd", "workers=0"]).workers == 0
-    with measuring(0) as measure:
-        assert measure.__module__ == "simulations.audit.trials"
-    seen = run_jobs(
-        lambda _: os.getpid(), [1, 2], workers=0, chunk=1, description="none"
-    )
-    assert seen == [os.getpid()] * 2
-
-
-def test_wrong_figures_are_found_before_anything_runs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    figures = "sweep.figures=[{name: a, kind: curv}]"
-    assert (
-        main(["-m", "data=iris", figures, "workers=0", f"output={tmp_path / 'out'}"])
-        == 2
-    )
-    assert "did you mean 'curve'?" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
-
-
-def test_figures_that_no_result_could_make_are_said_before_anything_runs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = [
-        "+experiment=fastlloyd_fig3a",
-        "data.n_features=2",
-        "seed=0",
-        "workers=0",
-        f"output={tmp_path / 'out'}",
-    ]
-    assert main([*given, "privacy.epsilon=1", "algorithm=fastlloyd,sulloyd"]) == 2
-    said = capsys.readouterr().err
-    assert (
-        "nothing was run: figure 'fastlloyd_fig3a' shows areas over epsilon, but the"
-        " table has 1 epsilon" in said
-    )
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_figure_that_no_result_could_make_is_left_out_of_those_that_can(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    figures = (
-        "[{name: a, kind: curve}, {name: b, kind: curve, y: nicvv}, {name: c, kind:"
-        " curve, y: evaluation_cost}]"
-    )
-    sweep = expand(
-        ["data=iris", "evaluation=exact", "seed=0,1", f"sweep.figures={figures}"]
-    )
-    left = with_figures_that_can_be_drawn(sweep)
-    assert [figure["name"] for figure in left.common["sweep"]["figures"]] == ["a", "c"]
-    assert (
-        "figures left out, as these runs cannot make them: figure 'b' has y 'nicvv'"
-        in capsys.readouterr().err
-    )
-
-
-def test_an_experiments_runs_without_its_figures() -> None:
-    sweep = expand(["+experiment=feddp_fig7", "seed=0", "sweep.figures=[]"])
-    assert (len(sweep.settings), sweep.common["sweep"]["figures"]) == (2, [])
-
-
-@pytest.mark.parametrize(
-    "more",
-    [
-        (),
-        ("evaluation=exact", "metrics=[purity,nicv_optimum]"),
-        ("data.n_clusters=auto", "algorithm.max_clusters=2", "trust=distributed"),
-    ],
-)
-def test_a_rehearsed_row_has_the_columns_of_a_real_one(more: tuple[str, ...]) -> None:
-    (settings,) = expand(
-        [
-            "data=iris",
-            "engine=direct",
-            "algorithm=proxy_lloyd",
-            "privacy.epsilon=9",
-            *more,
-        ]
-    ).settings
-    rehearsed, real = rehearsed_row(settings), run_job(settings)
-    assert real["status"] == "done"
-    # A sweep adds the hash of its code; how many classes there are, the data say.
-    assert set(real) | {"code"} | {
-        name for name in rehearsed if name.startswith("evaluation_")
-    } == set(rehearsed)
-    assert (rehearsed["cost_curve"] is None) == (real["cost_curve"] is None)
-
-
-def warning_job(number: int) -> int:
-    warnings.warn(
-        f"Noise of {number}.5 rows is too much.", PrivacyWarning, stacklevel=1
-    )
-    warnings.warn("Masks are off.", PrivacyWarning, stacklevel=1)
-    return number
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_hundreds_of_fits_warn_once_of_each_thing(
-    workers: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run_jobs(
-        warning_job, range(40), workers=workers, chunk=10, description="fits"
-    ) == [*range(40)]
-    lines = [
-        line.strip()
-        for line in capsys.readouterr().err.splitlines()
-        if "Warning" in line
-    ]
-    assert lines == [
-        "PrivacyWarning: Noise of 0.5 rows is too much.",
-        "PrivacyWarning: Masks are off.",
-    ]

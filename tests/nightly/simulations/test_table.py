@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("hydra")
 
-from flwr_dpkmeans.errors import ConfigurationError, DataError, LocalMisuseError
+from flwr_dpkmeans.errors import ConfigurationError
 from simulations.experiments.table import (
     JOURNAL_FILE,
     TABLE_FILE,
@@ -119,22 +119,6 @@ def test_a_torn_last_line_is_no_row_and_harms_none(tmp_path: Path) -> None:
         assert set(journal.finished()) == ({"a", "b", "c"} if cut == 1 else {"a", "c"})
 
 
-def test_lines_that_are_no_rows_are_left_out(tmp_path: Path) -> None:
-    lines = [
-        b"[]",
-        b"3",
-        b"null",
-        b'{"status": "done"}',
-        b"\xff\xfe",
-        b"",
-        b'{"job": "a", "n": 1}',
-        b'{"job": "a"}',
-    ]
-    (tmp_path / JOURNAL_FILE).write_bytes(b"\n".join(lines) + b"\n")
-    assert Journal(tmp_path).finished() == {"a": {"job": "a"}}
-    assert Journal(tmp_path / "nowhere").finished() == {}
-
-
 def test_a_second_sweep_is_kept_out_while_the_first_runs(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "folder"
     with only_sweep(folder):
@@ -149,30 +133,6 @@ def test_a_second_sweep_is_kept_out_while_the_first_runs(tmp_path: Path) -> None
             pass
     with only_sweep(folder):
         pass
-
-
-def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    for folder in (tmp_path / "file", tmp_path / "file" / "inside"):
-        with (
-            pytest.raises(LocalMisuseError, match="cannot be written"),
-            only_sweep(folder),
-        ):
-            raise AssertionError
-
-
-def test_what_is_no_table_is_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "text.parquet").write_text("no table")
-    for path in (
-        tmp_path,
-        tmp_path / "text.parquet",
-        tmp_path / "nowhere" / TABLE_FILE,
-    ):
-        with pytest.raises(DataError, match="is no readable table"):
-            read_table(path)
-    (tmp_path / "table.csv").write_text("job,nicv\na,1.5\n")
-    frame, experiment, figures = read_table(tmp_path / "table.csv")
-    assert (frame["nicv"].tolist(), experiment, figures) == ([1.5], "", [])
 
 
 def test_an_old_table_stays_until_the_new_one_is_whole(tmp_path: Path) -> None:

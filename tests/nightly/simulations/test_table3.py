@@ -14,7 +14,6 @@ from threadpoolctl import threadpool_limits
 
 from flwr_dpkmeans.errors import ConfigurationError
 from simulations.flower.deployment import LogLine
-from simulations.flower.flower_processes import DeploymentError
 from simulations.flower.relay import Traffic
 from simulations.papers.fastlloyd import table3
 from simulations.papers.fastlloyd.round_cost import (
@@ -24,7 +23,6 @@ from simulations.papers.fastlloyd.round_cost import (
     vector_bytes,
 )
 from simulations.papers.fastlloyd.superlink_cost import (
-    measure_over_superlink,
     read_cost,
 )
 
@@ -71,19 +69,6 @@ def test_confidence_intervals_are_students() -> None:
     found = Estimate.of([1.0, 2.0, 3.0])
     assert found.mean == 2.0
     assert found.half_width == pytest.approx(4.302653 / math.sqrt(3.0), rel=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [({"repeats": 0}, "repeats is 0"), ({"n_iterations": 2}, "at least 3")],
-)
-def test_nothing_to_measure_is_refused(
-    small: Problem, settings: dict[str, int], said: str
-) -> None:
-    with pytest.raises(ConfigurationError, match=said):
-        measure_rounds(small, **settings)  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="rounds is 1"):
-        measure_over_superlink(small, n_rounds=1)
 
 
 def test_rows_are_scaled_by_their_range_and_split_equally(tmp_path: Path) -> None:
@@ -143,21 +128,6 @@ def test_round_trips_are_read_from_the_log() -> None:
     assert found.other_bytes == 55 * 110 - 18 * 110
 
 
-@pytest.mark.parametrize(
-    "texts",
-    [
-        (),
-        ("plan: 3 rounds",),
-        ("plan: 3 rounds", *STEPS[:2], "CohortError: too few"),
-        ("plan: 3 rounds", *STEPS),
-        STEPS,
-    ],
-)
-def test_a_run_that_failed_gives_no_times(texts: tuple[str, ...]) -> None:
-    with pytest.raises(DeploymentError, match="before its report"):
-        read_cost(lines(*texts))
-
-
 def test_the_command_writes_table_and_page(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -199,10 +169,3 @@ def test_the_command_writes_table_and_page(
         "table3_in_process.csv",
         "table3_in_process.json",
     ]
-
-
-def test_a_mistake_is_one_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert table3.main(["--only", "TimeSynth", "--output", str(tmp_path)]) == 2
-    assert "there is no row 'TimeSynth'" in capsys.readouterr().err

@@ -5,26 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from simulations.experiments.clustering_metrics import area_under
 from simulations.papers.fastlloyd import utility
-from simulations.papers.fastlloyd.utility import find_source
 
 
-@pytest.fixture(autouse=True)
-def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Costs that are easy to reckon with, and without fits."""
-
-    def run_jobs(_: object, jobs: list[utility.Job], **options: object) -> list[float]:
-        del options
-        return [
-            (4.0 if job.algorithm == "proxy_lloyd" else 8.0) + job.epsilon
-            for job in jobs
-        ]
-
-    monkeypatch.setattr(utility, "run_jobs", run_jobs)
+def cost_of(job: utility.Job) -> float:
+    """A cost that stands for a fit's."""
+    return (4.0 if job.algorithm == "proxy_lloyd" else 8.0) + job.epsilon
 
 
 def write_reference(folder: Path, optimum: bool = True) -> str:
@@ -60,7 +48,9 @@ def test_proxy_lloyd_stands_beside_fastlloyd(
         "fastlloyd",
         "proxy_lloyd",
     ]
-    assert utility.main([*arguments, "--reference", write_reference(tmp_path)]) == 0
+    command = [*arguments, "--workers", "0"]
+    command += ["--reference", write_reference(tmp_path)]
+    assert utility.main(command, cost_of) == 0
     lines = lines_of(capsys.readouterr().out)
     # Cost, standard error, median; reference, difference, ratio: as for every method.
     assert lines[2] == [
@@ -97,41 +87,18 @@ def test_without_proxy_lloyd_or_an_optimum_nothing_is_added(
         *methods,
     ]
     assert (
-        utility.main([*arguments, "--reference", write_reference(tmp_path, optimum)])
+        utility.main(
+            [
+                *arguments,
+                "--workers",
+                "0",
+                "--reference",
+                write_reference(tmp_path, optimum),
+            ],
+            cost_of,
+        )
         == 0
     )
     out = capsys.readouterr().out
     assert "Cost per point (NICV)" in out
     assert "cost above the optimum" not in out
-
-
-def test_one_fit_of_proxy_lloyd() -> None:
-    job = utility.Job("iris", "iris", 3, "proxy_lloyd", 2.0, 0, "halve", 2, None)
-    assert 0.18 < utility.run_job(job) < 0.6
-
-
-def test_area_does_not_depend_on_the_order() -> None:
-    assert (
-        area_under([0.5, 1.0, 2.0], [4.0, 2.0, 2.0])
-        == area_under([2.0, 0.5, 1.0], [2.0, 4.0, 2.0])
-        == 3.5
-    )
-
-
-def test_sources_are_files_or_bundled_names(tmp_path: Path) -> None:
-    np.save(tmp_path / "s1.npy", np.zeros((3, 2)))
-    assert find_source("s1", [str(tmp_path)]) == str(tmp_path / "s1.npy")
-    assert find_source("iris", [str(tmp_path)]) == "iris"
-
-
-def test_a_fit_says_nothing_between_the_rows_of_the_table(
-    monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
-) -> None:
-    monkeypatch.setattr(utility.logging, "disable", lambda level: None)
-    assert (
-        utility.run_job(
-            utility.Job("iris", "iris", 3, "fastlloyd", 0.5, 0, "bisect", 2, None)
-        )
-        > 0.0
-    )
-    assert not recwarn.list

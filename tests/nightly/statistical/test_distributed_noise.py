@@ -136,9 +136,7 @@ def view_of(
 def test_honest_shares_alone_carry_what_the_accountant_assumed(
     unit: str, n_clients: int, silent: int
 ) -> None:
-    """M - max(1, t): with t = 0 the onlooker's own share still hides nothing from
-    itself.
-    """
+    """M - max(1, t)."""
     plan = plan_of(n_clients, unit=unit, max_silent=silent)
     shares = Shares(n_clients, silent)
     assert plan.shares == shares
@@ -226,9 +224,7 @@ def points_of(n: int, d: int = 6, seed: int = 0) -> NDArray[np.float64]:
 def test_the_noise_of_a_whole_run_less_one_clients_share(
     monkeypatch: pytest.MonkeyPatch, unit: str
 ) -> None:
-    """In a real run, the coalition of the server and any one client sees the planned
-    noise.
-    """
+    """The server and one client see the planned noise."""
     recorder = Recorder(monkeypatch)
     plan = plan_of(6, unit=unit)
     held = hold_points(plan.config, points_of(LEAST_SAMPLE))
@@ -342,9 +338,7 @@ def test_everybody_takes_part_without_sampling_and_in_a_count() -> None:
 def test_who_stays_out_sends_zeros_under_full_noise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A whole run: about so many statistics are zero, all noise shares are there, and
-    the release has all of them.
-    """
+    """A whole run."""
     recorder = Recorder(monkeypatch)
     n_clients = 400
     # Sums that can be recovered always have masks, which would take most of the time.
@@ -421,10 +415,7 @@ def sampled_federation(
 def test_clients_behind_the_mod_send_zeros_under_full_noise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The same through Flower's messages.
-
-    a reply says nothing of the coin, by its size neither.
-    """
+    """The same through Flower's messages."""
     kept, federation, plan = sampled_federation(monkeypatch, 0.5)
     there = []
     for (index, attempt), vectors in kept.statistics.items():
@@ -446,10 +437,7 @@ def test_clients_behind_the_mod_send_zeros_under_full_noise(
 
 
 def test_staying_out_takes_the_same_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Amplification holds only while nobody learns the coins.
-
-    Time and failures must not tell them.
-    """
+    """Amplification holds only while nobody learns the coins."""
     asked: list[int] = []
 
     def counting(honest: Compute) -> Compute:
@@ -472,12 +460,7 @@ def test_staying_out_takes_the_same_work(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_the_noise_that_a_report_tells_is_in_the_release(
     trust: str, n_clients: int
 ) -> None:
-    """Shares that nobody counts on are there all the same.
-
-    Of two clients, half of the variance is.
-
-    Of 4,000 bins the deviation is known to 1.1%: 6% are five deviations of it.
-    """
+    """Shares that nobody counts on are there all the same."""
     rows = [np.zeros((500, 1))] * n_clients
     found = federate(
         "histograms", rows, bounds=(-1, 1), trust=trust, bins=4000, epsilon=1.0

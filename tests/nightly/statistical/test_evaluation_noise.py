@@ -193,9 +193,7 @@ def test_the_metrics_are_unbiased_and_as_noisy_as_they_say(case: str) -> None:
 
 @pytest.mark.parametrize("epsilon", [2.0, 8.0])
 def test_sampled_clients_are_in_the_stated_noise(epsilon: float) -> None:
-    """It is a bound: clients that differ as much as they can reach it, and others stay
-    below.
-    """
+    """It is a bound."""
     rate, n_clients, runs = 0.2, 1500, 400
     plan = plan_of(
         [20] * n_clients,

@@ -154,10 +154,7 @@ def test_noise_of_a_wrong_scale_is_seen(
 
 @pytest.mark.parametrize("n_features", [2, 9])
 def test_every_array_however_small_has_the_noise_of_its_share(n_features: int) -> None:
-    """Drawn again and again, in units of what the accountant was told.
-
-    The arrays of one number too.
-    """
+    """Drawn again and again, in units of what the accountant was told."""
     config = small_config(
         **(CONFIG | {"n_clusters": 3, "n_features": n_features, "max_iter": None})
     )

@@ -166,9 +166,7 @@ def test_opendps_gaussians_have_the_same_distribution(scale: float) -> None:
 
 @pytest.mark.parametrize("scale", [1.0, 1.01, 2.3, 15.9, 16.5, 300.0, 65537.5])
 def test_a_million_gaussians_have_the_exact_distribution(scale: float) -> None:
-    """Cells as wide as a block's and its edges, where an error of the blocks' weights
-    would be.
-    """
+    """Cells as wide as a block's and its edges."""
     sample = SecureNoise().discrete_gaussian(scale, 1_000_000)
     assert smallest_p(sample, "gaussian", scale) > LEVEL
     width = math.ceil(scale / 16)
@@ -208,9 +206,7 @@ def test_secure_noise_in_small_draws_is_the_same() -> None:
 def test_secure_noise_has_no_bias_at_the_scales_where_old_opendp_had_one(
     family: str, scale: float
 ) -> None:
-    """OpenDP up to 0.14.1 (its issue 2638) is off by a few percent here, at p-values of
-    1e-14 to 1e-30 for 50,000.
-    """
+    """Up to 0.14.1 (its issue 2638)."""
     source = SecureNoise()
     sample = np.concatenate([draw(source, family, scale) for _ in range(3)])
     assert chi_square_p(sample, family, scale) > LEVEL
@@ -369,39 +365,13 @@ def test_planted_wrong_samplers_are_caught(name: str, family: str) -> None:
         assert smallest_p(sampler(family, scale), family, scale) < LEVEL, scale
 
 
-@pytest.mark.parametrize("family", ["gaussian", "laplace"])
-@pytest.mark.parametrize("factor", [0.7, 1.3])
-@pytest.mark.parametrize("scale", [4.0, 1e6])
-def test_variance_check_alone_rejects_a_change_of_scale_by_30_percent(
-    family: str, factor: float, scale: float
-) -> None:
-    assert variance_p(rescaled(factor)(family, scale), family, scale) < LEVEL
-
-
-def test_chi_square_check_alone_rejects_truncation() -> None:
-    assert chi_square_p(truncated("gaussian", 4.0), "gaussian", 4.0) < LEVEL
-    assert chi_square_p(truncated("laplace", 4.0), "laplace", 4.0) < LEVEL
-
-
-def test_tails_check_alone_rejects_missing_tails() -> None:
-    for family in ("gaussian", "laplace"):
-        for sides in ((1,), (-1,), (-1, 1)):
-            assert tails_p(cut_tails(sides)(family, 4.0), family, 4.0) < LEVEL
-
-
-def test_chi_square_check_alone_rejects_a_fit_that_is_too_good() -> None:
-    assert chi_square_p(too_even("gaussian", 20.0), "gaussian", 20.0) < LEVEL
-
-
 def test_a_rounded_continuous_gaussian_of_small_scale_is_caught() -> None:
     """Its variance is 1/12 too large, and nobody has priced that distribution."""
     sample = draw(SeededNoise(np.random.default_rng(11)), "gaussian", 1.0)
     assert smallest_p(sample, "gaussian", 1.0) < LEVEL
 
 
-def test_a_sampler_that_overflows_int64_passes_at_small_scales_and_is_caught_from_30000_on() -> (
-    None
-):
+def test_a_sampler_that_overflows_int64_is_caught_from_30000_on() -> None:
     for scale in (4.0, 100.0, 1e4):
         assert smallest_p(overflowing("gaussian", scale), "gaussian", scale) > LEVEL, (
             scale
@@ -413,9 +383,7 @@ def test_a_sampler_that_overflows_int64_passes_at_small_scales_and_is_caught_fro
 
 
 def test_exact_probabilities_agree_with_special_functions() -> None:
-    """Both ways of the reference arithmetic, the sums and the series, and with them the
-    closed forms of SciPy.
-    """
+    """Sums, series and closed forms."""
     for cut in (1, 50, 200, 400, 1000):
         for sign in (1, -1):
             assert probability_below("gaussian", 250.0, sign * cut) == pytest.approx(

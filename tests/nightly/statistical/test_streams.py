@@ -48,9 +48,7 @@ def repeated(draws: Draws) -> set[str]:
 
 
 def test_forks_share_no_stream_with_their_parents_or_each_other(draws: Draws) -> None:
-    """Six forks, some of them below others, and four draws of their parent before,
-    between and after them.
-    """
+    """Six forks and four draws of their parent."""
     own = {
         name: found for name, found in draws.items() if name.startswith(("fork", "own"))
     }
@@ -61,10 +59,7 @@ def test_forks_share_no_stream_with_their_parents_or_each_other(draws: Draws) ->
 def test_threads_share_no_stream_with_each_other_or_with_any_process(
     draws: Draws,
 ) -> None:
-    """NumPy's and Python's generators, which all have a lock, would pass this.
-
-    Streams for each thread might not.
-    """
+    """NumPy's and Python's generators, which all have a lock, would pass this."""
     assert Counter(name.split()[0] for name in draws) == {
         "fork": 6,
         "own": 4,
@@ -75,7 +70,5 @@ def test_threads_share_no_stream_with_each_other_or_with_any_process(
 
 
 def test_equal_seeds_repeat_nothing_secret(draws: Draws) -> None:
-    """Two processes with every seed equal: Python's, NumPy's, of hashes, and the plan's
-    own.
-    """
+    """Two processes with every seed equal."""
     assert repeated({name: draws[name] for name in ("own", "spawned")}) == {"planted"}

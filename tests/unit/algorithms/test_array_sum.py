@@ -91,10 +91,7 @@ def test_a_strict_policy_lets_exact_sums_through_only_as_the_page_says() -> None
 
 
 def test_updates_and_weights_by_hand() -> None:
-    """The answer moves the arrays by (3, 0, 4), of norm 5.
-
-    Half of the clip norm, so 128 of 256; a quarter of the weight.
-    """
+    """The answer moves the arrays by (3, 0, 4), of norm 5."""
     plan = plan_of(clip=10.0, most_examples=40, epsilon=2.0)
     answer = {"a": np.array([4.0, 2.0]), "b": np.array([[7.0]])}
     update, weight = statistic_of(plan, answer, 10)
@@ -157,10 +154,7 @@ def test_without_noise_a_part_is_exact_or_counted_as_changed(
 def test_a_mean_divides_by_the_weights(
     options: dict[str, Any], weight: float, divisor: float
 ) -> None:
-    """Of 256 (or, without noise, of the largest in the ring) for each client.
-
-    With noise, by no less than one's.
-    """
+    """Of 256 (or, without noise, of the largest in the ring) for each client."""
     step = build_algorithm(plan := plan_of(most_examples=40, **options)).rounds[0]
     blocks = plan.rounds[0].blocks
     unit = blocks[1].entry_bound / 256.0
@@ -283,10 +277,7 @@ def test_weights_have_an_eighth_of_the_share(
 
 
 class Losing(InProcessGrid):
-    """The answers of some nodes are lost from the third request on.
-
-    After keys and key shares.
-    """
+    """The answers of some nodes are lost from the third request on."""
 
     lost: frozenset[int] = frozenset()
     n_sent = 0
@@ -355,9 +346,7 @@ def answering(**arrays: Any) -> Node:
 
 
 def sum_of(*parts: Any, like: Any = None, **options: Any) -> Any:
-    """The run in which each client answers one array, which is to begin with zeros of
-    the type of the first.
-    """
+    """The run in which each client answers one array, of the first one's type."""
     zeros = np.zeros_like(parts[0]) if like is None else like
     grid = InProcessGrid([answering(a=np.asarray(part)) for part in parts])
     return run(grid, SecureSum(ArrayRecord({"a": Array(zeros)}), **options))
@@ -457,15 +446,11 @@ def test_a_stated_clip_is_said_by_the_result_and_to_its_owner(
         one.getMessage() for one in caplog.records if one.name == "flwr_dpkmeans.mod"
     ]
     assert [one for one in own if "norm" in one] == [
-        (
-            "round 1: this client's part has L2 norm 5, but the plan clips at 1: it was"
-            " scaled down to 0.2 of itself."
-        ),
-        (
-            "round 1: this client's part has L2 norm 10, but the plan clips at 1: it"
-            " was scaled down to 0.1 of itself."
-        ),
-    ]
+        "round 1: this client's part has L2 norm 5, but the plan clips at 1: it was"
+        " scaled down to 0.2 of itself.",
+        "round 1: this client's part has L2 norm 10, but the plan clips at 1: it"
+        " was scaled down to 0.1 of itself.",
+    ]  # fmt: skip
     server = [
         one.getMessage() for one in caplog.records if one.name == "flwr_dpkmeans.server"
     ]
@@ -543,34 +528,19 @@ def weighing(value: float, n_examples: Any) -> Node:
 @pytest.mark.parametrize(
     ("n_examples", "mean", "words", "owner"),
     [
-        (
-            2000,
-            0.5,
-            "1 of 2 parts came from more than most_examples=1000",
-            "this client has 2000 examples",
-        ),
-        (
-            -1,
-            0.0,
-            "1 of 2 parts that clients added were left out",
-            "num-examples is -1, which is no finite number",
-        ),
-        (
-            math.nan,
-            0.0,
-            "1 of 2 parts that clients added were left out",
-            "num-examples is nan, which is no finite",
-        ),
+        (2000, 0.5, "1 of 2 parts came from more than most_examples=1000",
+         "this client has 2000 examples"),
+        (-1, 0.0, "1 of 2 parts that clients added were left out",
+         "num-examples is -1, which is no finite number"),
+        (math.nan, 0.0, "1 of 2 parts that clients added were left out",
+         "num-examples is nan, which is no finite"),
         (3000 / 7, 0.3, "", ""),
     ],
-)
+)  # fmt: skip
 def test_a_weight_that_counts_as_another_is_said(
-    n_examples: float,
-    mean: float,
-    words: str,
-    owner: str,
+    n_examples: float, mean: float, words: str, owner: str,
     caplog: pytest.LogCaptureFixture,
-) -> None:
+) -> None:  # fmt: skip
     grid = InProcessGrid([weighing(0.0, 1000), weighing(1.0, n_examples)])
     result = run(grid, SecureSum(record(a=[0.0]), most_examples=1000))
     assert total(result)[0] == pytest.approx(mean, abs=1e-6)
@@ -713,9 +683,7 @@ def test_under_oblivious_clients_alone_get_the_arrays() -> None:
 
 
 def test_noise_is_that_of_the_plan() -> None:
-    """Nobody moves 1,000 zeros: their deviation is the plan's, all shares counted,
-    within five standard errors.
-    """
+    """Nobody moves 1,000 zeros: their deviation is the plan's, all shares counted."""
     grid = InProcessGrid([adding(0.0)] * 3)
     strategy = SecureSum(
         record(a=np.zeros(1000)), clip=3.0, epsilon=2.0, noise="seeded", random_state=1
@@ -757,9 +725,7 @@ def test_no_server_sums_what_evaluate_answers(
 def test_no_plan_asks_a_table_how_many_rows_it_has(
     size: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Tables of 8 rows: were they taken for what an app adds, 7 arrays and a weight,
-    they would fit 7 numbers.
-    """
+    """Taken for what an app adds, 8 rows would fit 7 numbers and a weight."""
     own = NodeSettings(IN_SIMULATION, MemoryLedger(), "default", simulated=True)
     node = Node(
         client_app(lambda _: np.zeros((8, 1)), mod=SecureAggregation(lambda _: own))
@@ -822,13 +788,9 @@ def test_arrays_that_begin_nowhere_in_particular_need_no_start() -> None:
     def check(shape: tuple[int, ...], **start: str) -> None:
         box: Any = ((-1.0,), (1.0,))
         run = read_config(
-            algorithm="array_sum",
-            bounds=box,
-            n_features=1,
-            unit="client",
-            arrays=(("a", shape),),
-            **start,
-        )
+            algorithm="array_sum", bounds=box, n_features=1, unit="client",
+            arrays=(("a", shape),), **start,
+        )  # fmt: skip
         run.task.check(run.settings)
 
     check((2,))

@@ -35,21 +35,12 @@ from flwr_dpkmeans.sums.round import PrivateSum, State
 COLUMNS: dict[str, Any] = {
     "size": {"kind": "number", "bounds": [0, 10]},
     "age": {"kind": "number", "bounds": [0, 100], "weight": 0, "missing": "centre"},
-    "ward": {
-        "kind": "category",
-        "values": ["A", "B", "C"],
-        "weight": 0,
-        "missing": "centre",
-    },
+    "ward": {"kind": "category", "values": ["A", "B", "C"], "weight": 0,
+             "missing": "centre"},
     "sick": {"kind": "flag", "weight": 0},
-    "since": {
-        "kind": "date",
-        "bounds": ["2020-01-01", "2020-12-31"],
-        "weight": 0,
-        "missing": "fill",
-        "fill": "2020-07-01",
-    },
-}
+    "since": {"kind": "date", "bounds": ["2020-01-01", "2020-12-31"], "weight": 0,
+              "missing": "fill", "fill": "2020-07-01"},
+}  # fmt: skip
 PROFILE = ("sick", "ward", "age", "since")
 SCHEMA = Schema(columns=COLUMNS, profile=PROFILE, profile_share=0.2)
 ROWS = pd.DataFrame(
@@ -66,12 +57,9 @@ STATE = cluster_state(np.array([[-0.75], [0.75]]), np.zeros(2))
 
 def plan_of(schema: Schema = SCHEMA, n_clients: int = 5, **options: Any) -> Plan:
     given = {
-        "bounds": schema,
-        "n_clusters": 2,
-        "n_examples": 1000,
-        "algorithm": "sphere_packing",
-        **options,
-    }
+        "bounds": schema, "n_clusters": 2, "n_examples": 1000,
+        "algorithm": "sphere_packing", **options,
+    }  # fmt: skip
     box = schema.bounds
     values = (
         flat_options(given)
@@ -79,12 +67,9 @@ def plan_of(schema: Schema = SCHEMA, n_clients: int = 5, **options: Any) -> Plan
         | {"bounds": (box.lower, box.upper)}
     )
     return draft_plan(
-        read_config(**values),
-        run_id=1,
-        n_clients=n_clients,
-        seed=1,
+        read_config(**values), run_id=1, n_clients=n_clients, seed=1,
         n_features=len(box.lower),
-    )
+    )  # fmt: skip
 
 
 def round_of(plan: Plan) -> PrivateSum:
@@ -223,9 +208,7 @@ def test_no_neighbours_move_a_count_of_gaps_beyond_what_it_declares(
 def test_one_raw_row_moves_each_sum_by_no_more_than_it_declares(
     by_client: bool,
 ) -> None:
-    """Brute force over all gaps that a row can have, from its cells to what a client
-    adds.
-    """
+    """Brute force over all gaps of a row, from its cells to what a client adds."""
     plan = plan_of(**LEVELS[by_client])
     step = round_of(plan)
     cells = {
@@ -280,9 +263,7 @@ def test_sensitivities_by_hand() -> None:
 def noiseless(
     plan: Plan, counts: Any, sums: Any, squares: Any, cells: Any, missing: Any = 0.0
 ) -> State:
-    """Released sums; of each row's two cells that count gaps, the part `missing` of
-    each cluster is not there.
-    """
+    """Released sums; of a row's cells that count gaps, `missing` are not there."""
     present = np.repeat(np.array(counts, dtype=float)[:, None], 2, axis=1) * (
         0.5 - np.array(missing)
     )
@@ -297,19 +278,13 @@ def noiseless(
 
 
 def test_figures_by_hand() -> None:
-    """Of 400 rows three quarters, and of 100 none, are sick.
-
-    All wards are A, or shared; ages 75 +- 10, or 50.
-    """
+    """Of 400 rows three quarters, and of 100 none, are sick."""
     plan = plan_of(epsilon=50.0)
     of_ages = 400 * (0.25 + 0.04 - 0.5)
     state = noiseless(
-        plan,
-        [400, 100],
-        [[200, 0], [0, -100]],
-        [[of_ages, -200], [-50, 50]],
+        plan, [400, 100], [[200, 0], [0, -100]], [[of_ages, -200], [-50, 50]],
         [[100, 400, 0, 0], [-50, 25, 25, 50]],
-    )
+    )  # fmt: skip
     found = {
         (one.cluster, one.column, one.figure, one.value): one
         for one in read_profile(plan, state, SCHEMA)
@@ -399,12 +374,9 @@ def test_a_cluster_that_is_mostly_noise_is_marked_in_all_figures() -> None:
     plan = plan_of()
     std = plan.released_std(plan.rounds[-1], plan.rounds[-1].blocks[0])
     state = noiseless(
-        plan,
-        [2.9 * std, 1e5],
-        [[0, 0], [0, 0]],
-        np.zeros((2, 2)),
+        plan, [2.9 * std, 1e5], [[0, 0], [0, 0]], np.zeros((2, 2)),
         [[0] * 4, [0, 5e4, 5e4, 0]],
-    )
+    )  # fmt: skip
     found = read_profile(plan, state, SCHEMA)
     assert all(one.noise for one in found if one.cluster == "0")
     # Nobody lives in ward C, and nothing is missing.
@@ -439,12 +411,9 @@ def test_errors_are_of_the_size_that_is_said() -> None:
             "engine": "direct" if seed else "inprocess",
         }
         km = FederatedKMeans(
-            2,
-            epsilon=1.0,
-            bounds=SCHEMA,
-            trust=["oblivious", "distributed"][seed % 2],
+            2, epsilon=1.0, bounds=SCHEMA, trust=["oblivious", "distributed"][seed % 2],
             **options,
-        ).fit(parts)
+        ).fit(parts)  # fmt: skip
         labels, told = km.predict(rows), km.profile_
         for line in told[
             (told.cluster != "all") & told.figure.isin(["mean", "share"])
@@ -481,11 +450,8 @@ def test_labels_and_points_are_those_of_the_clustered_columns_alone(
 ) -> None:
     rows = pd.concat([ROWS.assign(sick=1)] * 50, ignore_index=True)
     options: dict[str, Any] = {
-        "epsilon": 50.0,
-        "noise": "seeded",
-        "random_state": 1,
-        "bounds": SCHEMA,
-    }
+        "epsilon": 50.0, "noise": "seeded", "random_state": 1, "bounds": SCHEMA,
+    }  # fmt: skip
     km = DPKMeans(2, **options).fit(rows)
     bare = rows[["size"]]
     labels = km.predict(bare)
@@ -520,14 +486,10 @@ def test_labels_and_points_are_those_of_the_clustered_columns_alone(
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    (
-        {"profile": ["agee"]},
-        "profile has 'agee', which is no column of it: did you mean 'age'?",
-    ),
-    (
-        {"profile": ["age", "ward", "sick"]},
-        "weight is 0 for 'since', which is in no profile: add it there",
-    ),
+    ({"profile": ["agee"]},
+     "profile has 'agee', which is no column of it: did you mean 'age'?"),
+    ({"profile": ["age", "ward", "sick"]},
+     "weight is 0 for 'since', which is in no profile: add it there"),
     (
         {
             "columns": COLUMNS | {"size": COLUMNS["size"] | {"weight": 0}},
@@ -535,16 +497,12 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         },
         "weight is 0 for all",
     ),
-    (
-        {"columns": {"size": COLUMNS["size"]}, "profile": ()},
-        "profile_share is 0.2, but profile names no column",
-    ),
+    ({"columns": {"size": COLUMNS["size"]}, "profile": ()},
+     "profile_share is 0.2, but profile names no column"),
     ({"profile_share": 0.5}, "profile_share is 0.5"),
-    (
-        {"columns": COLUMNS | {"size": COLUMNS["size"] | {"weight": 1e-4}}},
-        "weight is 0.0001, but it must be 0 or",
-    ),
-]
+    ({"columns": COLUMNS | {"size": COLUMNS["size"] | {"weight": 1e-4}}},
+     "weight is 0.0001, but it must be 0 or"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("change", "sentence"), WRONG)
@@ -623,9 +581,7 @@ def test_a_result_without_the_profile_or_with_another_one_is_refused() -> None:
 
 
 def test_a_profile_shares_its_part_of_the_budget_by_hand() -> None:
-    """Counts have 1, sums and squares of two numbers 4 each, one flag and one category
-    together 4, gaps 1 each.
-    """
+    """Counts 1, sums and squares of two numbers 4 each, labels 4, gaps 1 each."""
     for profile, shares in (
         (PROFILE, [1, 4, 4, 4, 2]),
         (("age",), [1, 2, 2, 1]),
@@ -694,12 +650,9 @@ def test_no_noise_carries_a_figure_out_of_its_range(
     halves_std = plan.released_std(plan.rounds[-1], plan.rounds[-1].blocks[4])
     moved = 50 * 0.25 * sign * std / np.hypot(halves_std, std / 2)
     few = noiseless(
-        plan,
-        [0, 0],
-        [[0, 0], [0.25 * sign * std, 0]],
-        np.zeros((2, 2)),
+        plan, [0, 0], [[0, 0], [0.25 * sign * std, 0]], np.zeros((2, 2)),
         np.zeros((2, 4)),
-    )
+    )  # fmt: skip
     means = [
         one.estimate
         for one in read_profile(plan, few, SCHEMA)

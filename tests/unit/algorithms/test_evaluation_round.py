@@ -56,10 +56,7 @@ def last_round(**values: Any) -> PrivateSum:
 
 
 def test_one_client_by_hand() -> None:
-    """Squared distances 1/16, 1/4, 0, 1/4 and 1/16, in squared clip distances of 1/4.
-
-    None lies beyond.
-    """
+    """Squared distances 1/16, 1/4, 0, 1/4, 1/16 over squared clips of 1/4."""
     cost, beyond, cells = last_round(n_classes=3).arrays_of(ROWS, STATE, LABELS)
     assert cost.tolist() == [0.25 + 1.0 + 0.0 + 1.0 + 0.25]
     assert beyond.tolist() == [0.0]
@@ -81,9 +78,7 @@ def test_rows_beyond_the_clip_distance_count_as_if_they_were_there() -> None:
 def test_each_rows_part_is_rounded_toward_zero_unless_the_sum_is_exact(
     evaluation: str, steps: float
 ) -> None:
-    """Of a clip distance of 1/2, three rows have 2.25 steps of the grid each, whose sum
-    is 6.75.
-    """
+    """Three rows have 2.25 steps of the grid each, whose sum is 6.75."""
     rows = np.full((3, 2), 0.0)
     rows[:, 0] = 3.0 * 2.0**-10
     cost, _, _ = last_round(evaluation=evaluation).arrays_of(rows, STATE)
@@ -182,11 +177,8 @@ def test_shares_of_the_noise_add_up(unit: str, theorem: str) -> None:
     for block in blocks:
         moved = block.sensitivity
         assert (moved.bound, moved.norm.name, moved.unit.value, moved.nonnegative) == (
-            1.0,
-            "L2",
-            unit,
-            True,
-        )
+            1.0, "L2", unit, True,
+        )  # fmt: skip
         assert moved.because.startswith(theorem)
         assert block.entry_bound == 1.0
     exact = evaluation_blocks(config_of(unit=unit, evaluation="exact"), 4.0)

@@ -69,21 +69,14 @@ def plan_of(n_server: int = 40, radius: float = 1.2, **values: Any) -> Plan:
         "trust": "distributed",
     }
     given |= {
-        "epsilon": 1.0,
-        "n_examples": N,
-        "least_weight": 0.25,
-        "reduce_diameter": True,
+        "epsilon": 1.0, "n_examples": N, "least_weight": 0.25, "reduce_diameter": True,
         "deviation": SIGMA,
-    }
+    }  # fmt: skip
     facts = ServerFacts(n_server, (0.0, 0.0), radius, radius**2)
     return draft_plan(
-        parse_config(**(given | values)),
-        run_id=1,
-        n_clients=3,
-        seed=0,
-        n_features=2,
+        parse_config(**given | values), run_id=1, n_clients=3, seed=0, n_features=2,
         server=facts,
-    )
+    )  # fmt: skip
 
 
 def parted(plan: Plan, server: Any, weights: Any) -> State:
@@ -185,9 +178,7 @@ def neighbours(step: Any, state: State, bound: float) -> None:
 
 @pytest.mark.parametrize("zoom", [1.0, 4.0, 2.0**15])
 def test_one_row_moves_the_appendix_histograms_by_one(zoom: float) -> None:
-    """Whatever parts, shifts and zoom a server makes up, later sums stay within their
-    bounds as well.
-    """
+    """Whatever parts, shifts and zoom a server makes up."""
     plan = plan_of(n_server=6, simplify_server_data=True, max_iter=1)
     steps = {step.name: step for step in build_algorithm(plan).rounds}
     start = seeded_state(np.zeros((4, 2)), 0, drawn(6))
@@ -314,10 +305,7 @@ def config_of(**values: Any) -> Any:
 
 
 def test_lengths_and_numbers_of_the_theory_by_hand() -> None:
-    """A unit of the box is 2 of the caller's: 4 log(n) sqrt(9) 0.5 / 2.
-
-    And 2 log(n) / 0.5 rows.
-    """
+    """A unit of the box is 2 of the caller's: 4 log(n) sqrt(9) 0.5 / 2."""
     assert connecting_distance(config_of(), 9) == pytest.approx(
         3.0 * math.log(1000), rel=1e-12
     )
@@ -341,10 +329,7 @@ def test_lengths_and_numbers_of_the_theory_by_hand() -> None:
 def test_rounds_of_algorithm_4_by_hand(
     epsilon: float, least_weight: float, n_server: int, inside: float
 ) -> None:
-    """10 log(4 log|Q| / (epsilon w)) after the first, where that is above 0.
-
-    One point counts as two.
-    """
+    """10 log(4 log|Q| / (epsilon w)) after the first, where that is above 0."""
     config = config_of(epsilon=epsilon, least_weight=least_weight)
     assert simplify_steps(config, n_server) == 1 + math.ceil(10.0 * math.log(inside))
 

@@ -45,14 +45,9 @@ def config_of(**values: Any) -> Any:
 
 
 plan_of = partial(
-    draft_of,
-    n_clusters=4,
-    algorithm="feddp_kmeans",
-    trust="central",
-    n_clients=20,
-    width=3,
-    server=FACTS,
-)
+    draft_of, n_clusters=4, algorithm="feddp_kmeans", trust="central", n_clients=20,
+    width=3, server=FACTS,
+)  # fmt: skip
 
 
 def steps_of(**values: Any) -> dict[str, PrivateSum]:
@@ -79,17 +74,14 @@ RECORD = {
     "counts": (1.0, 1.0, "S2: one row lies in at most one cluster"),
 }
 CLIENT = {
-    "outer_product": (
-        0.5,
-        0.5,
-        "S6: one client's outer product, in Frobenius norm, is scaled",
-    ),
+    "outer_product": (0.5, 0.5,
+                      "S6: one client's outer product, in Frobenius norm, is scaled"),
     "weights": (1.5, 1.5, "S8: one client's histogram is scaled"),
     "means": (1.2, 1.2, "S10: one client's list of cluster means is scaled"),
     "indicators": (1.3, 1.0, "S10: one client's list of non-empty clusters is scaled"),
     "clipped_sums": (1.1, 1.1, "S10: one client's list of cluster sums is scaled"),
     "counts": (1.9, 1.9, "S10: one client's list of rows by cluster is scaled"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "paper"])
@@ -132,12 +124,8 @@ def parts_of_the_budget(plan: Plan) -> dict[str, float]:
     [
         ({"reduce_diameter": True, "deviation": 1e-4}, 0.0, 0.25, 0.0),
         ({"simplify_server_data": True}, 0.0, 0.0, 0.25),
-        (
-            {"reduce_diameter": True, "deviation": 1e-4, "simplify_server_data": True},
-            0.0,
-            0.25,
-            0.25,
-        ),
+        ({"reduce_diameter": True, "deviation": 1e-4, "simplify_server_data": True},
+         0.0, 0.25, 0.25),
         (
             {
                 "reduce_diameter": True,
@@ -150,7 +138,7 @@ def parts_of_the_budget(plan: Plan) -> dict[str, float]:
             0.0,
         ),
     ],
-)
+)  # fmt: skip
 def test_the_appendix_takes_a_quarter_of_the_start_for_either(
     values: dict[str, Any], lloyd: float, parting: float, simplify: float
 ) -> None:
@@ -257,10 +245,7 @@ def test_the_servers_points_are_taken_from_their_centre() -> None:
 
 
 def test_noise_leaves_the_axes_to_the_servers_points_if_they_are_asked() -> None:
-    """All of them lie along the first axis, so that they say nothing of the others.
-
-    Noise is larger than what is released, along the second.
-    """
+    """All of them lie along the first axis, so that they say nothing of the others."""
     server = np.array([[0.5, 0.0, 0.0], [-0.5, 0.0, 0.0]])
     for prior, axis in ((True, [[1.0], [0.0], [0.0]]), (False, [[0.0], [1.0], [0.0]])):
         outer = steps_of(n_clusters=1, server_prior=prior)["outer-product"]
@@ -287,10 +272,7 @@ def test_a_chosen_number_of_clusters_has_its_own_centres() -> None:
 
 
 def test_weights_make_centres_of_projected_points_and_lift_them() -> None:
-    """Two heavy points and one of noise, which stands for nobody.
-
-    The centre is added to what is lifted.
-    """
+    """Two heavy points and one of noise, which stands for nobody."""
     facts = ServerFacts(3, (0.25, 0.125), 2.0, 0.5)
     (step,) = build_algorithm(
         plan_of(server=facts, width=2, n_clusters=2, weight_threshold=3.0)
@@ -320,20 +302,12 @@ def test_weights_make_centres_of_projected_points_and_lift_them() -> None:
         (29, 3, {}, False),
         (31, 3, {}, False),
         (30, 2, {}, False),
-        (
-            29,
-            3,
-            {"least_weight": 0.25, "simplify_server_data": True, "n_examples": 900},
-            True,
-        ),
-        (
-            31,
-            3,
-            {"least_weight": 0.25, "simplify_server_data": True, "n_examples": 900},
-            False,
-        ),
+        (29, 3, {"least_weight": 0.25, "simplify_server_data": True, "n_examples": 900},
+         True),
+        (31, 3, {"least_weight": 0.25, "simplify_server_data": True, "n_examples": 900},
+         False),
     ],
-)
+)  # fmt: skip
 def test_all_projected_points_come_unless_they_were_halved(
     n_rows: int, width: int, values: dict[str, Any], admitted: bool
 ) -> None:
@@ -349,12 +323,9 @@ def test_with_lemma_17_both_what_it_found_and_what_a_round_reads_are_looked_at()
     None
 ):
     appendix = {
-        "least_weight": 0.25,
-        "reduce_diameter": True,
-        "deviation": 1e-4,
-        "n_examples": 900,
-        "max_iter": 1,
-    }
+        "least_weight": 0.25, "reduce_diameter": True, "deviation": 1e-4,
+        "n_examples": 900, "max_iter": 1,
+    }  # fmt: skip
     steps = steps_of(**appendix)
     good = {
         "projection": np.eye(3),

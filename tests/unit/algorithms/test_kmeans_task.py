@@ -72,13 +72,8 @@ def test_columns_of_a_projection_are_at_most_a_hundredth_too_long(
 def test_a_table_has_one_to_so_many_rows_of_the_width() -> None:
     shapes = [(1, 2), (3, 2), (0, 2), (4, 2), (3, 1), (2,)]
     assert [is_table(np.zeros(shape), 3, 2) for shape in shapes] == [
-        True,
-        True,
-        False,
-        False,
-        False,
-        False,
-    ]
+        True, True, False, False, False, False,
+    ]  # fmt: skip
 
 
 # -- before round 1 --------------------------------------------------------------------
@@ -86,20 +81,12 @@ def test_a_table_has_one_to_so_many_rows_of_the_width() -> None:
 
 @pytest.mark.parametrize(("unit", "entry"), [("record", 1.0), ("client", 2.0)])
 def test_histograms_of_four_columns_move_by_two(unit: str, entry: float) -> None:
-    """A hair more, in case that a root is rounded down.
-
-    A client's are scaled down together.
-    """
+    """A hair more, in case that a root is rounded down."""
     known = {} if unit == "record" else {"examples_per_client": 30}
     plan = plan_of(
-        width=4,
-        n_examples=None,
-        private_bounds=True,
-        unit=unit,
-        delta=1e-6,
-        algorithm="proxy_lloyd",
-        **known,
-    )
+        width=4, n_examples=None, private_bounds=True, unit=unit, delta=1e-6,
+        algorithm="proxy_lloyd", **known,
+    )  # fmt: skip
     blocks = {block.name: block for step in plan.preliminary for block in step.blocks}
     for name in ("magnitudes", "ranges"):
         block = blocks[name]
@@ -144,11 +131,8 @@ def test_what_comes_before_round_1_takes_its_share(
 @pytest.mark.parametrize(
     ("values", "refused", "sentence"),
     [
-        (
-            {"n_clusters": 100, "n_classes": 1000},
-            {"n_classes": 1001},
-            "make a table of 100100 cells",
-        ),
+        ({"n_clusters": 100, "n_classes": 1000}, {"n_classes": 1001},
+         "make a table of 100100 cells"),
         (
             {
                 "unit": "client",
@@ -159,27 +143,17 @@ def test_what_comes_before_round_1_takes_its_share(
             {"max_iter": 51},
             "max_iter is 51, but with client_sampling_rate below 1 at most 50",
         ),
-        (
-            {"max_iter": 51},
-            {"max_iter": 0},
-            "max_iter is 0, but it must be an integer of at least 1",
-        ),
-        (
-            {"algorithm": "feddp_kmeans", "max_iter": 0, "trust": "central"},
-            {"max_iter": -1},
-            "max_iter is -1",
-        ),
+        ({"max_iter": 51}, {"max_iter": 0},
+         "max_iter is 0, but it must be an integer of at least 1"),
+        ({"algorithm": "feddp_kmeans", "max_iter": 0, "trust": "central"},
+         {"max_iter": -1}, "max_iter is -1"),
         ({"n_examples": 3}, {"n_examples": 2}, "3 clusters need at least as many rows"),
-        (
-            {"algorithm": "feddp_kmeans", "noise_kind": "paper", "trust": "central"},
-            {"trust": "distributed"},
-            r"choose noise_kind='gaussian', or trust='central'\.",
-        ),
-        (
-            {"algorithm": "feddp_kmeans", "noise_kind": "paper", "trust": "oblivious"},
-            {"trust": "distributed", "choose_n_clusters": True},
-            r"choose noise_kind='gaussian'\.",
-        ),
+        ({"algorithm": "feddp_kmeans", "noise_kind": "paper", "trust": "central"},
+         {"trust": "distributed"},
+         r"choose noise_kind='gaussian', or trust='central'\."),
+        ({"algorithm": "feddp_kmeans", "noise_kind": "paper", "trust": "oblivious"},
+         {"trust": "distributed", "choose_n_clusters": True},
+         r"choose noise_kind='gaussian'\."),
         ({}, {"choose_n_clusters": True}, "'glloyd' cannot choose it"),
         (
             {
@@ -191,7 +165,7 @@ def test_what_comes_before_round_1_takes_its_share(
             "under trust 'central' the server knows the noise behind that choice",
         ),
     ],
-)
+)  # fmt: skip
 def test_what_a_clustering_takes_and_what_it_refuses(
     values: dict[str, Any], refused: dict[str, Any], sentence: str
 ) -> None:
@@ -207,12 +181,9 @@ def test_what_a_clustering_takes_and_what_it_refuses(
 
 
 PLAN = draft_plan(
-    config_of(n_clusters=2, evaluation="private", n_classes=2),
-    run_id=1,
-    n_clients=5,
-    seed=7,
-    n_features=2,
-)
+    config_of(n_clusters=2, evaluation="private", n_classes=2), run_id=1, n_clients=5,
+    seed=7, n_features=2,
+)  # fmt: skip
 RESULT = {"centroids": np.zeros((2, 2)), "counts": np.zeros(2)}
 
 
@@ -259,10 +230,7 @@ def test_results_that_a_server_may_send(
 
 
 def test_the_noise_of_the_last_round_with_counts_is_told() -> None:
-    """Of each round its own.
-
-    What comes after the rounds, and what is no count, does not matter.
-    """
+    """Of each round its own."""
 
     def planned(name: str, *blocks: str) -> Any:
         return SimpleNamespace(
@@ -278,10 +246,7 @@ def test_the_noise_of_the_last_round_with_counts_is_told() -> None:
         settings=SimpleNamespace(unit=PrivacyUnit.RECORD),
         rounds=[*rounds, planned("evaluation", "counts")],
         released_std=lambda one, block: {
-            "a": 1.0,
-            "b": 2.0,
-            "c": 3.0,
-            "evaluation": 4.0,
+            "a": 1.0, "b": 2.0, "c": 3.0, "evaluation": 4.0,
         }[one.name],
-    )
+    )  # fmt: skip
     assert counts_std(plan) == (2.0, True)

@@ -59,18 +59,10 @@ def joint_sigma(plan: Plan) -> float:
 @pytest.mark.parametrize(
     ("estimate", "n"),
     [
-        (-5.0, 2),
-        (1.99, 2),
-        (2.0, 2),
-        (3.0, 3),
-        (3.99, 3),
-        (6.99, 6),
-        (7.0, 7),
-        (8.0, 7),
-        (math.inf, 7),
-        (math.nan, 7),
+        (-5.0, 2), (1.99, 2), (2.0, 2), (3.0, 3), (3.99, 3), (6.99, 6), (7.0, 7),
+        (8.0, 7), (math.inf, 7), (math.nan, 7),
     ],
-)
+)  # fmt: skip
 def test_an_estimate_is_floored_and_lies_between_two_and_seven(
     estimate: float, n: int
 ) -> None:
@@ -139,16 +131,11 @@ def test_the_number_of_iterations_is_the_papers(
 
 @pytest.mark.parametrize("n", [1900, 2150, 2480, 2890, 3350, 3890, 4510])
 def test_what_other_releases_take_is_not_there_for_iterations(n: int) -> None:
-    """A private count has two fifths here, and an evaluation a fifth of what a run
-    without them has.
-    """
+    """A private count has two fifths here, an evaluation a fifth of the others."""
     counted = {
-        "n_examples": None,
-        "delta": 1e-6,
-        "count_share": 0.4,
-        "evaluation": "private",
+        "n_examples": None, "delta": 1e-6, "count_share": 0.4, "evaluation": "private",
         "evaluation_share": 0.2,
-    }
+    }  # fmt: skip
     config = config_of("sulloyd", epsilon=2.25, **counted)
     plan = draft_plan(config, run_id=1, n_clients=5, seed=7, n_features=2, n_examples=n)
     own = [one for one in plan.rounds if one.name.startswith("lloyd-")]
@@ -157,12 +144,9 @@ def test_what_other_releases_take_is_not_there_for_iterations(n: int) -> None:
 
 def test_laplace_noise_beside_an_evaluation_uses_the_whole_budget() -> None:
     plan = plan_of(
-        algorithm="sulloyd",
-        epsilon=2.0,
-        max_iter=3,
-        evaluation="private",
+        algorithm="sulloyd", epsilon=2.0, max_iter=3, evaluation="private",
         evaluation_share=0.1,
-    )
+    )  # fmt: skip
     assert 0.999 * 2.0 < plan.epsilon <= 2.0
     assert plan.epsilon == compose_epsilon(plan.events(), plan.delta)
 
@@ -176,7 +160,7 @@ def test_laplace_noise_beside_an_evaluation_uses_the_whole_budget() -> None:
 def test_sums_and_counts_split_the_noise_as_the_papers_do(
     algorithm: str, ratio: float
 ) -> None:
-    """Of four columns, FastLloyd's counts have (4 d)^(1/4) times the sums' multiplier."""
+    """Of four columns, counts have (4 d)^(1/4) times the sums' multiplier."""
     for sums, counts in blocks_of(plan_of(algorithm=algorithm, width=4, max_iter=3)):
         assert counts.noise_multiplier / sums.noise_multiplier == pytest.approx(
             ratio, rel=1e-9
@@ -184,11 +168,7 @@ def test_sums_and_counts_split_the_noise_as_the_papers_do(
 
 
 def test_the_least_noise_of_all_iterations_is_priced_on_its_grid() -> None:
-    """Of three iterations, the last has half of the budget, so that its noise is
-    sqrt(3/2) times smaller than with equal parts. Steps of the grid are one half; sums
-    have sigma sqrt(3) 4 times a bound of 0.5 on 2 columns of 3 clusters, counts less
-    than a step, which counts as one.
-    """
+    """The last of three has half of the budget: noise sqrt(3/2) times smaller."""
     seen = []
 
     def calibrate(closeness_at: Any) -> float:
@@ -212,10 +192,7 @@ def test_the_least_noise_of_all_iterations_is_priced_on_its_grid() -> None:
 def test_iterations_have_their_parts_of_the_budget(
     algorithm: str, schedule: str
 ) -> None:
-    """Of its square where noise is Gaussian.
-
-    Never more than epsilon, and nearly all of it.
-    """
+    """Of its square where noise is Gaussian."""
     plan = plan_of(
         algorithm=algorithm, max_iter=4, noise_schedule=schedule, epsilon=1.5
     )
@@ -245,17 +222,13 @@ def test_lloyd_adds_no_noise_and_takes_seven_iterations() -> None:
         # row is at most 2 from a centroid.
         ("fastlloyd", {"alpha": 1.0, "n_clusters": 16}, [2.0, 1.0], [2.0, 1.0]),
         ("fastlloyd", {"alpha": 1.5, "n_clusters": 1}, [2.0, 3.0], [2.0, 2.0]),
-        (
-            "fastlloyd",
-            {"alpha": 1.0, "n_clusters": 16, "schedule": "constant"},
-            [1.0, 1.0],
-            [1.0, 1.0],
-        ),
+        ("fastlloyd", {"alpha": 1.0, "n_clusters": 16, "schedule": "constant"},
+         [1.0, 1.0], [1.0, 1.0]),
         ("glloyd", {}, [2.0, 2.0], [1.0, 1.0]),
         ("sulloyd", {}, [4.0, 4.0], [1.0, 1.0]),
         ("lloyd", {}, [2.0, 2.0], [1.0, 1.0]),
     ],
-)
+)  # fmt: skip
 def test_what_a_row_moves(
     algorithm: str, values: dict[str, Any], bounds: list[float], entry: list[float]
 ) -> None:

@@ -90,9 +90,7 @@ def plan_of(**values: Any) -> Plan:
 # -- accuracy --------------------------------------------------------------------------
 
 
-def test_the_median_of_twenty_runs_is_within_a_hundredth_of_the_accuracy_without_privacy() -> (
-    None
-):
+def test_the_median_of_twenty_runs_is_nearly_as_accurate_as_without_privacy() -> None:
     points, labels = overlapping()
     exact = GaussianNB().fit(points, labels).score(points, labels)
     assert exact == pytest.approx(0.878, abs=0.002)
@@ -179,10 +177,7 @@ def test_rows_beyond_bounds_and_categories_that_there_are_not_are_said() -> None
 
 
 def test_cells_by_hand() -> None:
-    """A column of numbers and one of three categories.
-
-    The row whose label is no class adds nothing.
-    """
+    """A column of numbers and one of three categories."""
     plan = plan_of(classes=2, categories=(0, 3), bounds=((-1.0, 0.0), (1.0, 2.0)))
     (step,) = build_algorithm(plan).rounds
     points = np.array([[0.5, -1.0], [0.25, 0.0], [-0.5, 1.0], [1.0, 1.0]])
@@ -197,10 +192,7 @@ def test_cells_by_hand() -> None:
 
 
 def test_smoothing_by_hand() -> None:
-    """Three rows of one class, none of the other.
-
-    (rows + 1) / (all + 2), and the same within a column.
-    """
+    """Three rows of one class, none of the other."""
     plan = plan_of(classes=2, categories=(2,), bounds=((0.0,), (1.0,)), n_features=1)
     state = State(
         {"rows": np.array([3.0, -0.4]), "cells": np.array([[2.0, 1.0], [0.0, 0.0]])}
@@ -210,9 +202,7 @@ def test_smoothing_by_hand() -> None:
     assert found["chances"].tolist() == [[0.6, 0.4], [0.5, 0.5]]
 
 
-def test_variances_of_classes_are_kept_apart_as_far_as_they_differ_by_more_than_noise() -> (
-    None
-):
+def test_variances_are_kept_apart_as_far_as_they_differ_by_more_than_noise() -> None:
     variances, rows = np.array([[0.1], [0.3]]), np.array([100.0, 100.0])
     # The differences are 0.01, of which noise of 0.05 explains a quarter.
     pulled, left = pulled_together(variances, rows, np.full((2, 1), 0.05))
@@ -249,10 +239,7 @@ def test_without_noise_a_variance_is_what_it_is() -> None:
 
 
 def test_no_class_takes_hardly_a_row_because_noise_made_its_variance_small() -> None:
-    """Three classes of 500 rows six deviations apart, in bounds of thirty.
-
-    Accuracy fell to 0.62 in some runs.
-    """
+    """Three classes of 500 rows six deviations apart, in bounds of thirty."""
     accuracies = []
     for seed in range(8):
         generator = np.random.default_rng(seed)
@@ -266,9 +253,7 @@ def test_no_class_takes_hardly_a_row_because_noise_made_its_variance_small() -> 
 
 
 def test_classes_that_are_mostly_noise_are_warned_of() -> None:
-    """Labels that are no class anywhere, such as text, leave noise alone, which was a
-    model without a word.
-    """
+    """Labels that are no class anywhere, such as text, leave noise alone."""
     points, labels = overlapping()
     with pytest.warns(
         PrivacyWarning, match=r"3 of 4 groups are mostly noise \(number 1, 2, 3\)"
@@ -341,11 +326,8 @@ def test_every_trust_model_and_engine_runs_to_the_report(
 def test_equal_seeds_give_equal_models_with_messages_and_without() -> None:
     points, labels = overlapping()
     arguments: dict[str, Any] = {
-        "epsilon": 2.0,
-        "bounds": BOUNDS,
-        "noise": "seeded",
-        "random_state": 3,
-    }
+        "epsilon": 2.0, "bounds": BOUNDS, "noise": "seeded", "random_state": 3,
+    }  # fmt: skip
     models = [
         FederatedNaiveBayes(4, engine=engine, trust="central", **arguments).fit(
             split(points), split(labels)
@@ -455,19 +437,15 @@ def test_columns_are_matched_by_name() -> None:
     ("values", "sentence"),
     [
         ({"n_classes": 1}, "classes is 1, but it must be an integer of at least 2"),
-        (
-            {"categories": (0, 1)},
-            r"categories is \(0, 1\), but it must have a whole number for each column",
-        ),
-        (
-            {"categories": (0, 0, 0)},
-            "categories has 3 entries, but the table has 2 columns",
-        ),
+        ({"categories": (0, 1)},
+         r"categories is \(0, 1\), but it must have a whole number for each column"),
+        ({"categories": (0, 0, 0)},
+         "categories has 3 entries, but the table has 2 columns"),
         ({"engine": "ray"}, "engine is 'ray', which is not known"),
         ({"smoothing": -1.0}, "smoothing is -1.0"),
         ({"trust": "nobody"}, "nobody"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_is_refused_in_one_sentence(
     values: dict[str, Any], sentence: str
 ) -> None:
@@ -539,14 +517,9 @@ def test_labels_are_needed_where_they_are_looked_at_and_nowhere_else() -> None:
         federate("naive_bayes", parts, bounds=(-1, 1), labels=labels, classes=2)
     with pytest.raises(DataError, match="declare n_classes as large as they need"):
         federate(
-            "proxy_lloyd",
-            parts,
-            bounds=(-1, 1),
-            labels=labels,
-            n_clusters=2,
-            evaluation="private",
-            n_classes=2,
-        )
+            "proxy_lloyd", parts, bounds=(-1, 1), labels=labels, n_clusters=2,
+            evaluation="private", n_classes=2,
+        )  # fmt: skip
 
 
 def test_it_is_no_clustering() -> None:
@@ -591,9 +564,7 @@ def test_naive_bayes_takes_public_bounds_only(bounds: Any, categories: Any) -> N
 def test_shapes_of_what_was_found(
     categories: tuple[int, ...], expected: dict[str, tuple[int, ...]]
 ) -> None:
-    """Three classes and two columns: of numbers, with four categories, or with two and
-    four.
-    """
+    """Three classes and two columns: numbers, four categories, or two and four."""
     values: dict[str, Any] = {"categories": categories} if categories else {}
     bounds = ((0.0, 0.0), (1.0, 3.0))
     run = read_config(
@@ -630,10 +601,7 @@ def test_the_warning_reaches_whoever_fits() -> None:
 
 
 def test_classes_of_hardly_a_row_weigh_as_one_row() -> None:
-    """Weights of 1, 1 and 3 give a mean of 0.48.
-
-    Noise of 0.1 explains 0.01 of the mean square of 0.0331 around it.
-    """
+    """Weights of 1, 1 and 3 give a mean of 0.48."""
     found, _ = pulled_together(
         np.array([[0.2], [0.4], [0.6]]),
         np.array([-5.0, 0.25, 3.0]),
@@ -701,20 +669,14 @@ def test_categories_that_are_taken(given: Any, taken: Any) -> None:
             "a table of 104000 cells",
         ),
         ({"categories": (2, 2), "bounds": ((0.0,), (1.0,))}, None),
-        (
-            {"categories": (2, 3), "bounds": ((0.0,), (1.0,))},
-            "column 1 has 3 categories, but bounds from 0 to 1",
-        ),
-        (
-            {"categories": (0, 3), "bounds": ((5.0, 1.0), (6.0, 2.0))},
-            "column 1 has 3 categories, but bounds from 1",
-        ),
-        (
-            {"categories": (0, 3), "bounds": ((5.0, 0.0), (6.0, 3.0))},
-            "column 1 has 3 categories, but bounds from 0",
-        ),
+        ({"categories": (2, 3), "bounds": ((0.0,), (1.0,))},
+         "column 1 has 3 categories, but bounds from 0 to 1"),
+        ({"categories": (0, 3), "bounds": ((5.0, 1.0), (6.0, 2.0))},
+         "column 1 has 3 categories, but bounds from 1"),
+        ({"categories": (0, 3), "bounds": ((5.0, 0.0), (6.0, 3.0))},
+         "column 1 has 3 categories, but bounds from 0"),
     ],
-)
+)  # fmt: skip
 def test_tables_of_categories_that_are_taken(
     values: dict[str, Any], refused: str | None
 ) -> None:
@@ -730,21 +692,15 @@ def test_tables_of_categories_that_are_taken(
 
 
 def test_a_model_of_numbers_and_categories_by_hand() -> None:
-    """Two columns of numbers around one of three categories.
-
-    a negative cell of noise is none.
-    """
+    """Two columns of numbers around one of three categories."""
     plan = plan_of(
-        classes=2, categories=(0, 3, 0), bounds=((-1.0, 0.0, 0.0), (1.0, 2.0, 8.0)), n_features=3, least_deviation=0.25,
-        smoothing=0.5,
+        classes=2, categories=(0, 3, 0), bounds=((-1.0, 0.0, 0.0), (1.0, 2.0, 8.0)),
+        n_features=3, least_deviation=0.25, smoothing=0.5,
     )  # fmt: skip
     (step,), (planned,) = build_algorithm(plan).rounds, plan.rounds
     assert [one.name for one in planned.blocks] == [
-        "group_counts",
-        "group_sums",
-        "group_squares",
-        "cells",
-    ]
+        "group_counts", "group_sums", "group_squares", "cells",
+    ]  # fmt: skip
     assert planned.blocks[3].shape == (2, 3)
     assert (planned.blocks[3].sensitivity.bound, planned.blocks[3].entry_bound) == (
         1.0,
@@ -771,12 +727,7 @@ def test_a_model_of_numbers_and_categories_by_hand() -> None:
 
 
 def test_the_noise_in_a_variance_is_that_of_its_squares_and_of_its_mean() -> None:
-    """Of sums it counts twice the mean; of a class of half a row as of one row.
-
-    The more noise, the less is kept.
-
-    A row lies as far from a noisy mean as the mean's own error besides.
-    """
+    """Of sums it counts twice the mean; of a class of half a row as of one row."""
     plan = plan_of(classes=2, n_features=1, epsilon=40.0)
     (step,), (planned,) = build_algorithm(plan).rounds, plan.rounds
     std = {one.name: one.noise_scale for one in planned.blocks}

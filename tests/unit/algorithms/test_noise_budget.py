@@ -33,20 +33,14 @@ SUMS = ReleasePart(
     "sums", (3,), Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, "S1: sums"), 2.0, 1.5
 )
 COUNTS = ReleasePart(
-    "counts",
-    (3,),
-    Sensitivity(Norm.L1, 1.0, PrivacyUnit.RECORD, "S2: counts", True),
-    1.0,
-    1.0,
-)
+    "counts", (3,), Sensitivity(Norm.L1, 1.0, PrivacyUnit.RECORD, "S2: counts", True),
+    1.0, 1.0,
+)  # fmt: skip
 
 VOTES = ReleasePart(
-    "votes",
-    (3,),
-    Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, "S2: votes", True),
-    1.0,
-    1.0,
-)
+    "votes", (3,), Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, "S2: votes", True),
+    1.0, 1.0,
+)  # fmt: skip
 
 
 def known_of(n_declared: int | None = 1000, **values: Any) -> PublicFacts:
@@ -59,8 +53,8 @@ def known_of(n_declared: int | None = 1000, **values: Any) -> PublicFacts:
         n_clusters=2, bounds=((-1.0,), (1.0,)), n_examples=n_declared, **settings
     )
     return PublicFacts(
-        config=config, n_examples=1000, n_features=3, delta=1e-6, released_multiplier=None, released_closeness=SAME,
-        fraction_bits=16,
+        config=config, n_examples=1000, n_features=3, delta=1e-6,
+        released_multiplier=None, released_closeness=SAME, fraction_bits=16,
     )  # fmt: skip
 
 
@@ -71,11 +65,8 @@ def test_a_share_is_divided_by_parts_and_costs_as_much_as_it_is() -> None:
         (3 / math.sqrt(1 / 6), 3 / math.sqrt(1 / 12))
     )
     assert (first.name, first.entry_bound, second.name, second.entry_bound) == (
-        "sums",
-        1.5,
-        "votes",
-        1.0,
-    )
+        "sums", 1.5, "votes", 1.0,
+    )  # fmt: skip
     assert {first.noise, second.noise} == {NoiseShape.GAUSSIAN}
     assert (first.shape, first.sensitivity) == (SUMS.shape, SUMS.sensitivity)
 
@@ -105,9 +96,7 @@ def test_counts_have_the_norm_of_their_noise(
 def test_all_rounds_together_cost_the_whole_budget(
     kind: NoiseFamily, declared: int | None
 ) -> None:
-    """After a count that was released, pure releases are priced as one, which is dearer
-    than one by one.
-    """
+    """After a released count, pure releases are priced as one, which is dearer."""
     known = known_of(declared)
     found = allocate(known, [[SUMS, COUNTS], [COUNTS]], kind)
     assert [[block.noise for block in blocks] for blocks in found] == [

@@ -17,15 +17,9 @@ from flwr_dpkmeans.sums.plan import Plan
 
 def drafted(algorithm: str, schedule: str, **options: Any) -> Plan:
     config = parse_config(
-        algorithm=algorithm,
-        n_clusters=3,
-        bounds=((-1,), (1,)),
-        epsilon=1.0,
-        n_examples=5000,
-        max_iter=4,
-        noise_schedule=schedule,
-        **options,
-    )
+        algorithm=algorithm, n_clusters=3, bounds=((-1,), (1,)), epsilon=1.0,
+        n_examples=5000, max_iter=4, noise_schedule=schedule, **options,
+    )  # fmt: skip
     return draft_plan(config, run_id=1, n_clients=3, seed=1, n_features=2)
 
 

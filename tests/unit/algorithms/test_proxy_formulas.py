@@ -63,32 +63,17 @@ def public_of(
         **({"epsilon": 2.0} | values),
     )
     return PublicFacts(
-        config=config,
-        n_examples=n,
-        n_features=d,
-        delta=1e-6,
-        released_multiplier=None,
-        released_closeness=SAME,
-        fraction_bits=16,
-        server=server,
-        noise_factor=1.0,
+        config=config, n_examples=n, n_features=d, delta=1e-6, released_multiplier=None,
+        released_closeness=SAME, fraction_bits=16, server=server, noise_factor=1.0,
         n_clients=5,
-    )
+    )  # fmt: skip
 
 
 def quiet_pass(
-    d: int,
-    k: int,
-    proxies: Floats,
-    *,
-    n_passes: int,
-    radius: float = 1.0,
+    d: int, k: int, proxies: Floats, *, n_passes: int, radius: float = 1.0,
     clips: bool = True,
-) -> tuple[PrivateSum, State, Setting]:
-    """The first pass over some proxies, with noise of two steps of the grid.
-
-    Releases are what they say.
-    """
+) -> tuple[PrivateSum, State, Setting]:  # fmt: skip
+    """The first pass over some proxies, with noise of two steps of the grid."""
     plan = ProxyPlan(len(proxies), n_passes, None, (0.5,), 0.35, cover_box=False)
     setting = Setting(
         public_of(d, k, 10_000),
@@ -98,15 +83,11 @@ def quiet_pass(
     parts, step = proxy_round(setting, 1)
     blocks = tuple(
         Block(
-            part.name,
-            part.shape,
-            Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD),
-            NoiseShape.GAUSSIAN,
-            2.0 / GRID,
-            1.0,
+            part.name, part.shape, Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD),
+            NoiseShape.GAUSSIAN, 2.0 / GRID, 1.0,
         )
         for part in parts
-    )
+    )  # fmt: skip
     extras = {
         "seed": np.array([5.0]),
         CENTRE: np.zeros(d),
@@ -128,9 +109,7 @@ def released(step: PrivateSum, sums: Floats, counts: Floats) -> ReleasedSum:
 
 
 def test_proxies_move_toward_the_released_means() -> None:
-    """One cluster of two proxies: their weighted mean after each has moved by its
-    residuals' mean, times the radius.
-    """
+    """Two proxies, each moved by its residuals' mean times the radius."""
     proxies = np.array([[-0.5, 0.0], [0.25, 0.0]])
     step, state, _ = quiet_pass(2, 1, proxies, n_passes=1, radius=0.5)
     counts = np.array([3000.0, 1000.0])
@@ -156,9 +135,7 @@ def test_rows_beyond_the_radius_are_clipped_or_dropped_as_the_option_says(
 
 
 def test_a_proxy_with_a_wider_cell_moves_farther_by_its_own_radius() -> None:
-    """Two equal steps in radii: the one of the radius 0.5 is four times that of the
-    radius 0.125; rows likewise.
-    """
+    """Equal steps in radii: that of the radius 0.5 is four times that of 0.125."""
     proxies = np.array([[-0.5, 0.0], [0.25, 0.0]])
     step, state, _ = quiet_pass(2, 1, proxies, n_passes=1)
     state = state.changed(**{PROXY_RADIUS: np.array([0.125, 0.5])})
@@ -180,10 +157,7 @@ def test_a_proxy_with_a_wider_cell_moves_farther_by_its_own_radius() -> None:
 
 
 def test_far_proxies_are_whole_in_the_next_pass_where_they_have_moved_to() -> None:
-    """The third is beyond what was heard, 0.5, once it has moved.
-
-    The other two have rows, and become several.
-    """
+    """The third is beyond what was heard, 0.5, once it has moved."""
     proxies = np.array([[0.0, 0.0], [0.25, 0.0], [0.46875, 0.0], *np.zeros((5, 2))])
     step, state, _ = quiet_pass(2, 1, proxies, n_passes=2, radius=0.125)
     state = state.changed(**{CENTRE: np.zeros(2), EXTENT: np.array([0.5])})
@@ -203,7 +177,7 @@ def test_far_proxies_are_whole_in_the_next_pass_where_they_have_moved_to() -> No
 def test_rows_that_are_heard_far_away_but_at_no_proxy_get_a_centroid(
     times: float,
 ) -> None:
-    """A mass in the middle, and rows all around it of which the histogram alone tells."""
+    """A mass in the middle, and rows around it that only the histogram tells of."""
     angles = np.arange(40) * (2 * np.pi / 40)
     ring = (
         np.rint(0.75 * np.stack([np.cos(angles), np.sin(angles)], axis=1) * GRID) / GRID
@@ -236,10 +210,7 @@ def server_pass(
     clustered: list[tuple[Floats, Floats]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Any:
-    """A quiet pass beside three points of the server's.
-
-    What would be clustered is kept instead.
-    """
+    """A quiet pass beside three points of the server's."""
     step, state, setting = quiet_pass(2, 2, PROXIES_AT, n_passes=n_passes, radius=0.5)
 
     def keep(setting: Setting, state: State, points: Floats, weights: Floats) -> State:
@@ -256,12 +227,7 @@ def server_pass(
 def test_counts_are_trusted_as_far_as_noise_does_not_explain_them(
     more: float, trusted: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of 10,000 rows the three points stand for 3,333 each.
-
-    Counts that differ by two deviations say three quarters.
-
-    What lies where the server has no points is weighed as if it had none at all.
-    """
+    """Of 10,000 rows the three points stand for 3,333 each."""
     clustered: list[tuple[Floats, Floats]] = []
     _, state, setting = server_pass(1, clustered=clustered, monkeypatch=monkeypatch)
     noise, each = 100.0, 10_000 / 3
@@ -291,10 +257,7 @@ def test_counts_are_trusted_as_far_as_noise_does_not_explain_them(
 def test_posterior_means_weigh_where_an_average_proxy_is_told_from_none(
     noise: float, likely: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Proxies with points stand for 5,000 rows on average.
-
-    Two deviations of the noise are less, or more.
-    """
+    """Proxies with points stand for 5,000 rows on average."""
     _, state, setting = server_pass(1, clustered=[], monkeypatch=monkeypatch)
     expected, more = np.array([20_000 / 3, 10_000 / 3]), np.array([2.0, -2.0]) * noise
     counts = np.array([*(expected + more), 0.0])
@@ -332,14 +295,9 @@ def test_the_next_pass_is_drawn_around_points_and_proxies_that_were_heard(
 
 
 SERVER = ServerFacts(
-    n_points=20,
-    centre=(0.0, 0.0),
-    data_radius=1.0,
-    outer_product_bound=1.0,
-    weights_bound=1.0,
-    means_bound=1.0,
-    indicators_bound=1.0,
-)
+    n_points=20, centre=(0.0, 0.0), data_radius=1.0, outer_product_bound=1.0,
+    weights_bound=1.0, means_bound=1.0, indicators_bound=1.0,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -349,11 +307,7 @@ SERVER = ServerFacts(
 def test_few_proxies_beside_server_points_only_where_there_would_be_none(
     n_points: int, few_rows: bool, few_proxies: float
 ) -> None:
-    """A server that gave clip bounds only has no points that say where to look.
-
-    Where fewer than k + 2 = 5 proxies have 3.5 deviations, what points miss would not
-    be seen.
-    """
+    """A server that gave clip bounds only has no points that say where to look."""
     least = math.ceil(
         5 * 3.5 * gaussian_noise_multiplier(2.0, 1e-6) / math.sqrt(0.35 * 0.6)
     )
@@ -370,10 +324,7 @@ def test_without_server_facts_the_options_stay_as_they_are() -> None:
 
 
 def test_at_client_level_fewer_rows_of_a_client_are_told_from_none() -> None:
-    """The noise on counts is the clip bound of one client's shares times as large.
-
-    sqrt(1/50 + 1/3) of it.
-    """
+    """The noise on counts is the clip bound of one client's shares times as large."""
     public = public_of(2, 3, 2000, unit="client", n_clients=2000)
     public = replace(public, n_clients=2000)
     sigma = gaussian_noise_multiplier(2.0, 1e-6) / math.sqrt(0.35 * 0.6)
@@ -391,9 +342,7 @@ def test_at_client_level_fewer_rows_of_a_client_are_told_from_none() -> None:
 def test_all_rounds_together_have_the_whole_budget(
     d: int, k: int, n: int, server: ServerFacts | None
 ) -> None:
-    """Whatever the table releases: with one pass, with several, and without proxies,
-    whose share refinements get.
-    """
+    """With one pass, several, and without proxies, whose share refinements get."""
     public = public_of(d, k, n, server=server)
     options = options_for(public, ProxyOptions())
     plan = derive_plan(public, options)
@@ -421,23 +370,15 @@ def test_all_rounds_together_have_the_whole_budget(
 
 
 def test_bounds_of_one_clients_means() -> None:
-    """Of 50 rows in 10 cells: what points anywhere has 1 / sqrt(50), shares have
-    sqrt(1/50 + 1/10); never above 1.
-
-    Outer products have twice the former.
-    """
+    """50 rows in 10 cells: points 1 / sqrt(50), shares sqrt(1/50 + 1/10)."""
     config = parse_config(n_clusters=10, bounds=((-1,), (1,)))
     steps, shares = (
         dict.fromkeys(("proxy_sums", "residual_sums"), 0.02),
         dict.fromkeys(("proxy_counts", "counts"), 0.12),
     )
     whole = (
-        "row_sums",
-        "row_squares",
-        "row_distances",
-        "residual_squares",
-        "excess_sums",
-    )
+        "row_sums", "row_squares", "row_distances", "residual_squares", "excess_sums",
+    )  # fmt: skip
     others = dict.fromkeys(whole, 1.0)
     squares = steps | shares | others | {"unit_outer_product": 4 * 0.02}
     assert {
@@ -457,10 +398,7 @@ def test_bounds_of_one_clients_means() -> None:
 def test_a_client_sends_the_mean_over_its_rows(
     n_rows: int, expected: list[float]
 ) -> None:
-    """Up to the bound, which is 1 for the location and 1 / sqrt(50) for residuals.
-
-    At record level the sum itself.
-    """
+    """Up to the bound, which is 1 for the location and 1 / sqrt(50) for residuals."""
     rows = np.array([0.5, 0.25]) * (n_rows > 0)
     for unit, mean in (("client", expected), ("record", rows.tolist())):
         public = public_of(2, 3, 2000, unit=unit)
@@ -539,9 +477,7 @@ def test_refinements_share_what_is_left(max_iter: int | None, expected: int) -> 
 def test_one_row_or_one_client_moves_a_sum_by_no_more_than_its_bound(
     unit: str, theorems: str
 ) -> None:
-    """One row by 1, and outer products, which are rounded once, by less than two steps
-    of the grid more.
-    """
+    """One row by 1, outer products, rounded once, by less than two steps more."""
     public = public_of(2, 3, 2000, unit=unit)
     setting = Setting(public, derive_plan(public, ProxyOptions()), ProxyOptions())
     for one in [one for kind in ROUNDS for one in setting.parts(kind, 0.5)]:
@@ -556,17 +492,14 @@ def test_one_row_or_one_client_moves_a_sum_by_no_more_than_its_bound(
         )
         assert moved.because.startswith(theorems)
         signed = {
-            "row_sums",
-            "unit_outer_product",
-            "proxy_sums",
-            "residual_sums",
+            "row_sums", "unit_outer_product", "proxy_sums", "residual_sums",
             "excess_sums",
-        }
+        }  # fmt: skip
         assert moved.nonnegative is (one.name not in signed)
 
 
 @pytest.mark.parametrize(("most", "covers"), [(87, False), (88, True)])
-def test_the_box_is_covered_from_so_many_proxies_per_column_on_and_never_from_a_subspace(
+def test_the_box_is_covered_from_so_many_proxies_on_and_never_from_a_subspace(
     most: int, covers: bool
 ) -> None:
     at = derive_plan(
@@ -583,9 +516,7 @@ def test_the_box_is_covered_from_so_many_proxies_per_column_on_and_never_from_a_
 def test_radii_are_widened_until_noise_is_audible_and_never_narrowed(
     n: int, within: tuple[float, float]
 ) -> None:
-    """A refinement's noise on a centroid: sigma sqrt(2) 3 / (N sqrt(1 - shares
-    before)), of which 2% of a radius is heard.
-    """
+    """Noise of sigma sqrt(2) 3 / (N sqrt(1 - shares)), 2% of a radius is heard."""
     before = 0.05 + 0.01 + 0.05 + 0.35
     noise = (
         gaussian_noise_multiplier(2.0, 1e-6)

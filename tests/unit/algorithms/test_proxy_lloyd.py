@@ -42,29 +42,20 @@ SEEDING, REFINING = 0.35, 1.0 - 0.05 - 0.01 - 0.05 - 0.35
 @cache
 def plan_of(d: int, k: int, n: int, epsilon: float = 2.0, **values: Any) -> Plan:
     settings: dict[str, Any] = {
-        "trust": "central",
-        "delta": 1e-5,
-        "n_init": 2,
-        "n_clients": 5,
-    } | values
+        "trust": "central", "delta": 1e-5, "n_init": 2, "n_clients": 5,
+    } | values  # fmt: skip
     # Less than 1/N.
     settings["delta"] = 1e-7 if n > 50_000 else settings["delta"]
     n_clients = settings.pop("n_clients")
     config = parse_config(
-        n_clusters=k,
-        bounds=((-1.0,), (1.0,)),
-        algorithm="proxy_lloyd",
-        n_examples=n,
-        epsilon=epsilon,
-        **settings,
-    )
+        n_clusters=k, bounds=((-1.0,), (1.0,)), algorithm="proxy_lloyd", n_examples=n,
+        epsilon=epsilon, **settings,
+    )  # fmt: skip
     return draft_plan(config, run_id=1, n_clients=n_clients, seed=3, n_features=d)
 
 
 def delta_of(mu: float, epsilon: float) -> float:
-    """Balle and Wang 2018: the delta of a Gaussian mechanism of sensitivity over noise
-    mu.
-    """
+    """Delta of a Gaussian mechanism of sensitivity over noise mu (Balle 2018)."""
     return float(
         ndtr(mu / 2 - epsilon / mu)
         - math.exp(epsilon + log_ndtr(-mu / 2 - epsilon / mu))
@@ -72,7 +63,7 @@ def delta_of(mu: float, epsilon: float) -> float:
 
 
 def sigma_of(epsilon: float, delta: float) -> float:
-    """Noise multiplier of one Gaussian release, by a root of Balle and Wang's formula."""
+    """Noise multiplier of one Gaussian release, by Balle and Wang's formula."""
     return 1.0 / float(
         brentq(lambda mu: delta_of(mu, epsilon) - delta, 1e-3, 100.0, xtol=1e-14)
     )
@@ -132,10 +123,7 @@ def test_numbers_of_a_narrow_table_by_hand() -> None:
 def test_clusters_have_radii_of_their_own_where_noise_is_below_a_fiftieth_of_one() -> (
     None
 ):
-    """Of one release with all that is left of the budget, on a centroid of N / k rows.
-
-    One cluster has one.
-    """
+    """Of one release with all that is left, on a centroid of N / k rows."""
     noise = (
         sigma_of(2.0, 1e-5)
         * math.sqrt(2.0)
@@ -158,9 +146,7 @@ def shape_of(plan: Plan, array: str) -> tuple[int, ...] | None:
 
 
 def test_what_the_last_refinement_cuts_is_released_where_it_would_be_heard() -> None:
-    """Up to a noise of 3% of a radius on a centroid, in at most 64 columns, not of too
-    many clusters, and never of clients.
-    """
+    """Up to a noise of 3% of a radius, in at most 64 columns, never of clients."""
     noise = (
         sigma_of(2.0, 1e-5)
         * math.sqrt(2.0)
@@ -189,10 +175,7 @@ def test_what_the_last_refinement_cuts_is_released_where_it_would_be_heard() -> 
 def test_a_narrow_table_has_a_second_pass_where_so_many_proxies_are_heard_in_each(
     d: int, least_proxies: int
 ) -> None:
-    """A quarter of 200 in up to four columns, and as much more in more.
-
-    Half of them in eight.
-    """
+    """A quarter of 200 in up to four columns, and as much more in more."""
     # Each has 3.5 deviations of a count's noise, whose share is half of 0.35 * 0.6.
     least = (
         200 * max(4, d) / 16 * 3.5 * sigma_of(2.0, 1e-5) / math.sqrt(SEEDING / 2 * 0.6)
@@ -266,12 +249,9 @@ def test_proxies_are_skipped_where_there_are_hardly_more_than_clusters() -> None
 
 
 WEIGHTS_CASES = [
-    (2, 4, 4000, 3, 2),
-    (2, 4, 900, 3, 1),
-    (30, 6, 20_000, 3, 3),
-    (3, 5, 20, 3, 0),
+    (2, 4, 4000, 3, 2), (2, 4, 900, 3, 1), (30, 6, 20_000, 3, 3), (3, 5, 20, 3, 0),
     (1, 1, 3, 1, 0),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("d", "k", "n", "_e", "n_passes"), WEIGHTS_CASES)
@@ -377,9 +357,7 @@ def test_max_iter_is_the_number_of_refinements() -> None:
 
 
 def test_shares_of_noise_from_all_clients_are_reckoned_with() -> None:
-    """Under 'distributed' the released noise is that of 5 shares where 4 are counted
-    on.
-    """
+    """Under 'distributed' noise is of 5 shares where 4 are counted on."""
     counts_noise = sigma_of(2.0, 1e-5) / math.sqrt(SEEDING * 0.6) * math.sqrt(5 / 4)
     assert (
         n_proxies_of(plan_of(2, 4, 1000, trust="distributed"))
@@ -397,10 +375,7 @@ def test_the_papers_mixture_of_noises_is_refused() -> None:
 
 
 def test_a_plan_depends_on_public_numbers_only() -> None:
-    """Not on the seed, the run, the source of noise.
-
-    And of the number of rows only through k'.
-    """
+    """Not on the seed, the run, the source of noise."""
     one, two = plan_of(2, 4, 4000), plan_of(2, 4, 4000, noise="seeded", random_state=7)
     assert one.rounds == two.rounds
 
@@ -475,10 +450,7 @@ CASES = [(1, 2, 4000), (2, 4, 4000), (9, 4, 20_000), (3, 5, 20)]
 def test_equal_releases_give_equal_states_to_the_last_bit(
     d: int, k: int, n: int
 ) -> None:
-    """Clients go on by themselves and must agree.
-
-    a fresh plan and other arrays in memory change nothing.
-    """
+    """Clients go on by themselves and must agree."""
     points = blobs(n, d)
     one = states(plan_of(d, k, n), points, 1.0)
     two = states(plan_of.__wrapped__(d, k, n), np.asfortranarray(points), 1.0)
@@ -491,9 +463,7 @@ def test_equal_releases_give_equal_states_to_the_last_bit(
 def test_the_last_digits_of_the_planned_noise_change_no_state(
     d: int, k: int, n: int
 ) -> None:
-    """A plan's noise is found by a numerical search, which another machine ends a few
-    last digits away.
-    """
+    """Another machine's numerical search ends a few last digits away."""
     plan = plan_of(d, k, n)
     algorithm, points = build_algorithm(plan), blobs(n, d)
     other = build_algorithm(plan_of(d, k, n, 2.0 * (1.0 + 1e-15)))
@@ -546,9 +516,7 @@ def test_states_carry_what_the_next_round_reads() -> None:
 
 
 def test_fewer_centroids_than_planned_leave_the_last_rows_zero() -> None:
-    """The number of clusters is public, but may be smaller than the largest one that
-    was planned.
-    """
+    """There may be fewer clusters than the largest number that was planned."""
     plan = plan_of(2, 4, 4000)
     path = states(plan, blobs(4000, 2), 1.0)
     last = build_algorithm(plan).rounds[-1]
@@ -574,10 +542,7 @@ def test_fewer_centroids_than_planned_leave_the_last_rows_zero() -> None:
 
 
 def test_surplus_noise_of_all_shares_shrinks_more() -> None:
-    """Two clients' shares where one is counted on: twice the variance.
-
-    The same release then tells less.
-    """
+    """Two clients' shares where one is counted on: twice the variance."""
     found = {}
     for trust in ("central", "distributed"):
         plan = plan_of(2, 4, 4000, trust=trust, n_clients=2)
@@ -644,18 +609,12 @@ def fitted(
     parts: list[Floats], k: int, epsilon: float, **values: Any
 ) -> FederatedKMeans:
     settings: dict[str, Any] = {
-        "engine": "direct",
-        "noise": "seeded",
-        "random_state": 1,
-        "n_init": 2,
-    } | values
+        "engine": "direct", "noise": "seeded", "random_state": 1, "n_init": 2,
+    } | values  # fmt: skip
     km = flat_estimator(
-        n_clusters=k,
-        algorithm="proxy_lloyd",
-        epsilon=epsilon,
-        bounds=(-1.0, 1.0),
+        n_clusters=k, algorithm="proxy_lloyd", epsilon=epsilon, bounds=(-1.0, 1.0),
         **settings,
-    )
+    )  # fmt: skip
     with np.errstate(invalid="raise", divide="raise"):
         return km.fit(parts)
 
@@ -674,16 +633,11 @@ def is_planned(d: int, k: int, n: int, epsilon: float) -> bool:
 @pytest.mark.parametrize(
     ("n", "d", "k"),
     [
-        (3, 1, 1),
-        (6, 2, 6),
-        (20, 1, 20),
-        (30, 9, 2),
-        (400, 2, 1),
-        (2000, 2, 3),
+        (3, 1, 1), (6, 2, 6), (20, 1, 20), (30, 9, 2), (400, 2, 1), (2000, 2, 3),
         (500, 20, 3),
     ],
-)
-def test_extreme_budgets_and_tables_give_centroids_or_a_plain_refusal_before_anything_is_spent(
+)  # fmt: skip
+def test_extremes_give_centroids_or_a_refusal_before_anything_is_spent(
     n: int, d: int, k: int, epsilon: float
 ) -> None:
     rows = blobs(n, d)

@@ -104,10 +104,7 @@ def shares(place: int, count: float = N) -> Floats:
 
 
 def test_zoom_decides_between_three_looks_and_one_round() -> None:
-    """N sqrt(w) / (sigma sqrt(d)) with w = 0.05 * 0.8 / 3, against 5.
-
-    Beside a server's points, too.
-    """
+    """N sqrt(w) / (sigma sqrt(d)) with w = 0.05 * 0.8 / 3, against 5."""
     sigma = gaussian_noise_multiplier(2.0, 1e-6)
     for d in (1, 4, 30):
         least = 5.0 * sigma * math.sqrt(d) / math.sqrt(0.05 * 0.8 / 3)
@@ -138,9 +135,7 @@ def test_what_a_look_sends() -> None:
 
 
 def test_a_first_look_by_hand() -> None:
-    """Centre by James and Stein, variance by precision with the prior, the clip bound
-    of the next look, the extent.
-    """
+    """Centre by James and Stein, variance by precision with the prior, the rest."""
     s, clip = 40.0, float(first_state().extras[CLIP][0])
     step = np.array([0.3, 0.1])
     square = 0.5
@@ -172,10 +167,7 @@ def test_a_first_look_by_hand() -> None:
 
 @pytest.mark.parametrize("radius", [0.5, 4.0])
 def test_the_first_look_is_where_the_servers_points_lie(radius: float) -> None:
-    """At their mean and radius, at most the box's diagonal.
-
-    The variance is that radius squared over d.
-    """
+    """At their mean and radius, at most the box's diagonal."""
     server = replace(SERVER, centre=(0.25, -0.5), data_radius=radius)
     public = public_of(2, 3, N, server=server)
     found = before_looks(
@@ -198,9 +190,7 @@ def test_the_first_look_is_where_the_servers_points_lie(radius: float) -> None:
 def test_where_rows_are_elsewhere_than_the_servers_points_looks_begin_anew(
     part: float, index: int, anew: bool
 ) -> None:
-    """Four fifths of the squared bound: nearly all rows are beyond what the points take
-    in.
-    """
+    """Nearly all rows are beyond what the points take in."""
     server = replace(SERVER, centre=(0.25, -0.5), data_radius=0.125)
     state = first_state(**{CENTRE: np.array([0.25, -0.5]), CLIP: np.array([0.125])})
     found = after(
@@ -239,10 +229,7 @@ def test_where_rows_are_clipped_the_histogram_says_how_far_they_spread() -> None
 def test_a_histogram_that_missed_most_rows_does_not_say_how_far_they_spread(
     agrees: bool,
 ) -> None:
-    """200 of N rows are heard near the centre.
-
-    The mean square is believed where it is more than its noise above.
-    """
+    """200 of N rows are heard near the centre."""
     s, state = 40.0, first_state()
     clip = float(state.extras[CLIP][0])
     binned = 200.0 / N * 8.0 * 2.0**-12 * math.sqrt(0.5)
@@ -269,10 +256,7 @@ def test_a_histogram_that_missed_most_rows_does_not_say_how_far_they_spread(
 def test_rows_beyond_the_clip_bound_that_are_heard_belong_to_the_spread(
     noise: float, heard: bool
 ) -> None:
-    """100 of N rows in the bin of squares up to 2.
-
-    The mean square knows 0.25 of each, the rest is added to it.
-    """
+    """100 of N rows in the bin of squares up to 2."""
     state = first_state(**{CLIP: np.array([0.5]), SPREAD_ERROR: np.array([10.0])})
     counts = shares(2, 100.0) + shares(10)
     found = after(look(noise), state, np.zeros(2), 0.1 * N, counts).extras
@@ -285,13 +269,10 @@ def test_rows_beyond_the_clip_bound_that_are_heard_belong_to_the_spread(
 @pytest.mark.parametrize(
     ("part", "clipped"), [(0.5, False), (0.88, False), (0.92, True)]
 )
-def test_from_nine_tenths_of_the_squared_bound_on_a_mean_square_says_only_that_rows_lie_beyond(
+def test_a_mean_square_near_the_squared_bound_says_only_that_rows_lie_beyond(
     part: float, clipped: bool
 ) -> None:
-    """All rows are in the bin of squares up to 1/2.
-
-    It tells the spread alone, or what the bound cut off.
-    """
+    """All rows are in the bin of squares up to 1/2."""
     state = first_state(**{CLIP: np.array([0.5]), SPREAD_ERROR: np.array([10.0])})
     found = after(look(1.0), state, np.zeros(2), part * N, shares(4)).extras
     square = (
@@ -301,10 +282,7 @@ def test_from_nine_tenths_of_the_squared_bound_on_a_mean_square_says_only_that_r
 
 
 def test_histograms_of_looks_from_one_place_are_averaged() -> None:
-    """Twice 30 rows far away are heard at a noise of 15, once they are not.
-
-    Where the centre moves they are new.
-    """
+    """Twice 30 rows far away are heard at a noise of 15, once they are not."""
     far, near = 4, 20
     counts = shares(near) + shares(far, 40.0)
     state = first_state()
@@ -337,12 +315,9 @@ def test_a_variance_is_at_least_a_part_of_what_is_not_known_of_it() -> None:
 
 def test_a_variance_is_at_most_that_of_rows_on_the_walls() -> None:
     found = after(
-        look(1.0),
-        first_state(**{CLIP: np.array([2.0])}),
-        np.zeros(2),
-        0.9 * N,
+        look(1.0), first_state(**{CLIP: np.array([2.0])}), np.zeros(2), 0.9 * N,
         shares(0),
-    ).extras
+    ).extras  # fmt: skip
     assert found[SPREAD].item() == pytest.approx(math.sqrt(2.0), abs=1 / GRID)
 
 
@@ -369,19 +344,14 @@ def small_blobs(scale: float, place: float, outlier: bool = False) -> Floats:
 @pytest.mark.parametrize(
     ("scale", "place", "outlier"),
     [
-        (1.0, 0.0, False),
-        (0.1, 0.0, False),
-        (0.03, 0.3, False),
-        (0.05, 0.95, False),
+        (1.0, 0.0, False), (0.1, 0.0, False), (0.03, 0.3, False), (0.05, 0.95, False),
         (0.02, 0.3, True),
     ],
-)
+)  # fmt: skip
 def test_small_data_are_found_wherever_they_lie(
     scale: float, place: float, outlier: bool
 ) -> None:
-    """In bounds far wider than the data, in a corner of them, and with one row far
-    away, none of four is lost.
-    """
+    """In far wider bounds, in a corner of them, and with one row far away."""
     rows = small_blobs(scale, place, outlier)
     truth = np.array(
         [rows[start : start + 750].mean(axis=0) for start in range(0, 3000, 750)]
@@ -391,14 +361,9 @@ def test_small_data_are_found_wherever_they_lie(
             rows[np.random.default_rng(seed).permutation(len(rows))], 3
         )
         km = flat_estimator(
-            n_clusters=4,
-            algorithm="proxy_lloyd",
-            epsilon=2.0,
-            bounds=(-1.0, 1.0),
-            engine="direct",
-            noise="seeded",
-            random_state=seed,
-        ).fit(parts)
+            n_clusters=4, algorithm="proxy_lloyd", epsilon=2.0, bounds=(-1.0, 1.0),
+            engine="direct", noise="seeded", random_state=seed,
+        ).fit(parts)  # fmt: skip
         distances = np.sqrt(
             np.square(truth[:, None] - km.cluster_centers_[None]).sum(axis=2)
         ).min(axis=1)
@@ -407,10 +372,7 @@ def test_small_data_are_found_wherever_they_lie(
 
 @pytest.mark.parametrize("noise", [40.0, 1_000.0, 2_000.0])
 def test_one_round_that_looks_for_the_location_by_hand(noise: float) -> None:
-    """Centre by James and Stein, variance by precision with the prior, as in a look.
-
-    The noise is in squared clips.
-    """
+    """Centre by James and Stein, variance by precision with the prior, as in a look."""
     public = public_of(2, 3, N)
     options = ProxyOptions()
     parts, planned = location_round(
@@ -447,9 +409,7 @@ def test_one_round_that_looks_for_the_location_by_hand(noise: float) -> None:
 def test_rows_that_are_nearly_all_clipped_still_have_a_spread(
     square: float, part: float
 ) -> None:
-    """A quarter of the prior's variance, 0.2, by how far their mean square is from 0.8
-    to 1 clip bounds.
-    """
+    """A quarter of the prior's variance, 0.2, from 0.8 to 1 clip bounds."""
     public, options = public_of(2, 3, N), ProxyOptions()
     parts, planned = location_round(
         Setting(public, derive_plan(public, options), options)
@@ -480,9 +440,7 @@ def test_rows_that_are_nearly_all_clipped_still_have_a_spread(
 def test_noise_that_hides_the_spread_does_not_put_all_clusters_into_one_place(
     n_features: int, epsilon: float, with_server: bool
 ) -> None:
-    """A variance of 0 was believed: of 16 fits of embeddings 4 to 11 cost more than one
-    centre for all.
-    """
+    """A variance of 0 was believed, and cost more than one centre for all."""
     rng = np.random.default_rng(2)
     centers = rng.normal(size=(3, n_features))
     centers /= np.linalg.norm(centers, axis=1, keepdims=True)
@@ -530,7 +488,7 @@ FOUR = np.array([[-0.7, -0.5], [0.6, -0.6], [0.1, 0.2], [-0.4, 0.7]])
 
 
 def scattered(n: int, n_clusters: int, rng: np.random.Generator) -> Floats:
-    """Rows of the first of four clusters, whose optimum is a mean square of 2 * 0.1^2."""
+    """Rows of the first of four clusters: their optimum is 2 * 0.1^2."""
     return FOUR[rng.integers(0, n_clusters, n)] + rng.normal(0, 0.1, (n, 2))
 
 
@@ -539,23 +497,14 @@ def require_all_four(
 ) -> None:
     """A fit in bounds that are far too wide loses no cluster."""
     model = FederatedKMeans(
-        4,
-        epsilon=epsilon,
-        bounds=(-bound, bound),
-        server_data=points,
-        engine="direct",
-        noise="seeded",
-        random_state=seed,
-    ).fit(np.array_split(rows, 4))
+        4, epsilon=epsilon, bounds=(-bound, bound), server_data=points, engine="direct",
+        noise="seeded", random_state=seed,
+    ).fit(np.array_split(rows, 4))  # fmt: skip
     assert cost_per_point(rows, model.cluster_centers_) < 1.05 * 2 * 0.1**2
 
 
-def test_points_of_the_servers_that_mislead_cost_nothing_where_rows_can_be_looked_for() -> (
-    None
-):
-    """All in one place far from the rows: in bounds ten times too wide such runs cost
-    10 to 30 times the optimum.
-    """
+def test_misleading_server_points_cost_nothing_where_rows_can_be_looked_for() -> None:
+    """All in one place far from the rows: it cost 10 to 30 times the optimum."""
     for seed in range(4):
         rng = np.random.default_rng(seed)
         rows = scattered(3000, 4, rng)
@@ -566,11 +515,7 @@ def test_points_of_the_servers_that_mislead_cost_nothing_where_rows_can_be_looke
 
 @pytest.mark.parametrize("covered", [True, False])
 def test_beside_server_points_wide_bounds_lose_no_cluster(covered: bool) -> None:
-    """Noise of proxies in a box 100 times too wide took one to three of four centroids
-    in six runs of seven.
-
-    Also where the server's points know of two of the four clusters only.
-    """
+    """Noise in a box 100 times too wide took centroids in six runs of seven."""
     for seed in range(4):
         rng = np.random.default_rng(seed)
         rows, points = scattered(2850, 4, rng), scattered(150, 4 if covered else 2, rng)
@@ -581,10 +526,7 @@ def test_beside_server_points_wide_bounds_lose_no_cluster(covered: bool) -> None
 def test_wide_cells_far_away_take_no_centroid_with_them(
     epsilon: float, seed: int
 ) -> None:
-    """They cost 15 and 4 times the optimum.
-
-    Noise in the farthest bin, and a wide radius of a proxy amid the rows.
-    """
+    """They cost 15 and 4 times the optimum."""
     require_all_four(
         scattered(3000, 4, np.random.default_rng(seed)), None, 30.0, epsilon, seed
     )

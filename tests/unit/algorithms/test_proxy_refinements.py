@@ -55,25 +55,13 @@ N = 10_000
 
 
 def setting_of(
-    d: int,
-    k: int,
-    n_components: int | None = None,
-    *,
-    n_proxies: int = 3,
-    n_passes: int = 1,
-    n: int = N,
-    widening: float = 1.5,
-    **options: Any,
-) -> Setting:
+    d: int, k: int, n_components: int | None = None, *, n_proxies: int = 3,
+    n_passes: int = 1, n: int = N, widening: float = 1.5, **options: Any,
+) -> Setting:  # fmt: skip
     plan = ProxyPlan(
-        n_proxies,
-        n_passes,
-        n_components,
-        (0.3, 0.2, 0.1),
-        0.35,
-        cover_box=False,
+        n_proxies, n_passes, n_components, (0.3, 0.2, 0.1), 0.35, cover_box=False,
         widening=widening,
-    )
+    )  # fmt: skip
     server = options.pop("server", None)
     # By hand, proxies are clustered as they are; what is made of few ones, a test of
     # its own says.
@@ -85,10 +73,7 @@ def setting_of(
 
 
 def with_noise(planned: PlannedSum, *noises: float) -> PrivateSum:
-    """A round whose arrays have these deviations.
-
-    The last one holds for all that follow.
-    """
+    """A round whose arrays have these deviations."""
     parts, step = planned
     moved = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD)
     pairs = zip(parts, (*noises, *[noises[-1]] * len(parts)), strict=False)
@@ -132,10 +117,7 @@ def state_of(d: int, centroids: Any = None, **extras: Any) -> State:
 def test_beside_server_points_rows_are_seen_from_their_mean_at_their_radius(
     radius: float, square: float
 ) -> None:
-    """At most the box's diagonal, 2 sqrt(2).
-
-    From 0.8 squared bounds on the spread is a quarter of theirs at least.
-    """
+    """At most the box's diagonal, 2 sqrt(2)."""
     server = replace(SERVER, centre=(0.25, -0.5), data_radius=radius)
     step = with_noise(location_round(setting_of(2, 3, server=server)), 40.0, 900.0)
     clip = min(radius, 2.0 * math.sqrt(2.0))
@@ -165,10 +147,7 @@ def test_beside_server_points_rows_are_seen_from_their_mean_at_their_radius(
 
 
 def test_a_covariance_by_hand() -> None:
-    """Outer products are of residuals in 1.2 spreads.
-
-    Noise and matrix are means, in the units of the box.
-    """
+    """Outer products are of residuals in 1.2 spreads."""
     step = with_noise(covariance_round(setting_of(2, 2)), 50.0)
     state = state_of(2, **{CENTRE: [0.25, 0.5], SPREAD: [0.625]})
     clip = 1.2 * 0.625
@@ -204,19 +183,14 @@ def test_rows_are_projected_around_the_centre() -> None:
 @pytest.mark.parametrize(
     ("index", "n_passes", "n_components", "projects"),
     [
-        (1, 2, 2, True),
-        (1, 1, 2, True),
-        (2, 2, 2, False),
-        (1, 0, 2, False),
+        (1, 2, 2, True), (1, 1, 2, True), (2, 2, 2, False), (1, 0, 2, False),
         (1, 2, None, False),
     ],
-)
+)  # fmt: skip
 def test_only_the_first_refinement_assigns_rows_in_the_proxies_space(
     index: int, n_passes: int, n_components: int | None, projects: bool
 ) -> None:
-    """A row nearer to the second centroid, which its projection is farther from than
-    from the first one's.
-    """
+    """A row nearer to the second centroid, whose projection is farther from it."""
     planned = refinement_round(setting_of(3, 2, n_components, n_passes=n_passes), index)
     step = with_noise(planned, 1.0)
     assert step.reads == (
@@ -262,10 +236,7 @@ def test_rows_are_clipped_at_their_own_radius_or_at_that_of_all() -> None:
 @pytest.mark.parametrize("pulls", [True, False])
 @pytest.mark.parametrize("index", [1, 2, 3])
 def test_a_refinement_by_hand(pulls: bool, index: int, owns: bool) -> None:
-    """Five clusters, of which one may not be used.
-
-    Least tau falls from a quarter to a sixteenth of it each time.
-    """
+    """Five clusters, of which one may not be used."""
     # In the second round more is missing than noise explains: a client may be silent.
     n = 3200 if index != 2 else 4000
     setting = setting_of(2, 6, n=n, pulls=pulls, widening=1.5 if owns else 1.0)
@@ -284,14 +255,10 @@ def test_a_refinement_by_hand(pulls: bool, index: int, owns: bool) -> None:
     )
     sums = np.array(
         [
-            [300.0, -40.0],
-            [0.0, 90.0],
-            [15.0, 5.0],
-            [-60.0, -60.0],
-            [800.0, 700.0],
+            [300.0, -40.0], [0.0, 90.0], [15.0, 5.0], [-60.0, -60.0], [800.0, 700.0],
             [9.0, 9.0],
         ]
-    )
+    )  # fmt: skip
     counts = np.array([1000.0, 700.0, 300.0, 150.0, 900.0, 50.0])
     squares = [600.0, 100.0, 200.0, 100.0, 850.0, 40.0] if owns else [2500.0]
     found = after(step, state, sums, counts, squares)
@@ -303,13 +270,10 @@ def test_a_refinement_by_hand(pulls: bool, index: int, owns: bool) -> None:
     likelier, left = pulled_together(likelier, left) if pulls else (likelier, left)
     assert (left < (80.0 if index != 2 else 89.0)) is pulls
     posterior = StepPosterior.of(
-        sums[:5] * radii[:5, None],
-        likely_counts(likelier, left, total),
-        sums_noise=20.0 * radii[:5],
-        counts_noise=left,
-        axis_variance=0.125,
+        sums[:5] * radii[:5, None], likely_counts(likelier, left, total),
+        sums_noise=20.0 * radii[:5], counts_noise=left, axis_variance=0.125,
         least_tau=0.25 * 0.0625 ** (index - 1),
-    )
+    )  # fmt: skip
     steps = posterior.means(radii[:5])
     moved = np.clip(centroids + steps, -1.0, 1.0)
     assert found.centroids == pytest.approx(moved, abs=2 / GRID)
@@ -318,13 +282,8 @@ def test_a_refinement_by_hand(pulls: bool, index: int, owns: bool) -> None:
         (np.linalg.norm(moved - centroids, axis=1).max(),), abs=4 / GRID
     )
     assert set(found.extras) == {
-        "seed",
-        SPREAD,
-        "cost_curve",
-        RADIUS,
-        AVERAGE_COUNTS,
-        CENTRE_DEVIATION,
-    }
+        "seed", SPREAD, "cost_curve", RADIUS, AVERAGE_COUNTS, CENTRE_DEVIATION,
+    }  # fmt: skip
     average = (np.array(before) * (index - 1) + counts[:5]) / index
     assert found[AVERAGE_COUNTS] == pytest.approx(average, abs=1 / GRID)
     lengths = (steps**2).sum(axis=1)
@@ -401,9 +360,7 @@ def test_the_largest_cluster_is_split_by_a_centroid_without_rows(
     assert found.counts.tolist() == counts.tolist()
 
 
-def test_the_cluster_that_costs_most_by_its_own_squares_is_split_and_both_halves_have_its_radius() -> (
-    None
-):
+def test_the_costliest_cluster_is_split_and_both_halves_have_its_radius() -> None:
     """6,000 rows in a tight cluster, and 1,000 that are spread ten times as wide."""
     step = with_noise(refinement_round(setting_of(2, 5), 2), 20.0, 90.0, 3.0)
     centroids = np.array(
@@ -447,10 +404,7 @@ def of_clients(setting: Setting, *, per_client: bool) -> Setting:
 
 
 def test_at_client_level_nothing_is_split_by_squares_of_its_own() -> None:
-    """What each costs is mostly noise with few clients.
-
-    6 of 16 runs lost a far cluster to it, 4 without.
-    """
+    """What each costs is mostly noise with few clients."""
     setting = of_clients(setting_of(2, 5), per_client=True)
     step = with_noise(refinement_round(setting, 2), 20.0, 90.0, 3.0)
     centroids = np.array(
@@ -469,9 +423,7 @@ def test_at_client_level_nothing_is_split_by_squares_of_its_own() -> None:
 
 @pytest.mark.parametrize("per_client", [False, True])
 def test_shares_of_clients_rows_need_not_add_up(per_client: bool) -> None:
-    """They are clipped: a count that noise drowns is then as large as noise lets it be,
-    and steps are the shorter.
-    """
+    """They are clipped: a count that noise drowns is as large as noise lets it."""
     setting = of_clients(setting_of(2, 2, n=100, widening=1.0), per_client=per_client)
     step = with_noise(refinement_round(setting, 1), 1.0, 1e4, 1.0)
     state = state_of(2, [[0.5, 0.0], [0.0, 0.5]], **{RADIUS: [0.25]})
@@ -482,9 +434,7 @@ def test_shares_of_clients_rows_need_not_add_up(per_client: bool) -> None:
 
 
 def test_no_radius_is_longer_than_the_box() -> None:
-    """Else clients would refuse the state: each is four times as long where all rows of
-    a cluster are clipped.
-    """
+    """Else clients would refuse the state: each is four times as long."""
     step = with_noise(refinement_round(setting_of(2, 2), 3), 1.0)
     state = state_of(
         2,

@@ -56,10 +56,7 @@ def config_of(**values: Any) -> RunConfig:
 
 
 def test_a_cube_around_the_mean_takes_in_all_points() -> None:
-    """The mean is (1, 2), and the farthest points are 5 away.
-
-    3 in one column, 4 in the other.
-    """
+    """The mean is (1, 2), and the farthest points are 5 away."""
     assert bounds_from_server(np.array([[4.0, 6.0], [-2.0, -2.0], [1.0, 2.0]])) == (
         (-4.0, -3.0),
         (6.0, 7.0),
@@ -68,9 +65,7 @@ def test_a_cube_around_the_mean_takes_in_all_points() -> None:
 
 
 def on_a_line(*counts: tuple[float, int]) -> Floats:
-    """Points of one column around 1/4, as many to the left as to the right, at so many
-    times some distances.
-    """
+    """Points of one column around 1/4, at so many times some distances."""
     sides = [
         side * distance
         for distance, count in counts
@@ -87,24 +82,16 @@ def on_a_line(*counts: tuple[float, int]) -> Floats:
         # largest are 0.75.
         (on_a_line((0.75, 1), (0.5, 3), (0.25, 8)), {}, 0.5, 0.0625),
         # Outer products are clipped to no more than the radius, squared.
-        (
-            on_a_line((0.75, 1), (0.5, 3), (0.25, 8)),
-            {"data_radius": 0.125},
-            0.125,
-            0.015625,
-        ),
-        (
-            on_a_line((0.75, 1), (0.5, 3), (0.25, 8)),
-            {"data_radius": 0.625},
-            0.625,
-            0.0625,
-        ),
+        (on_a_line((0.75, 1), (0.5, 3), (0.25, 8)), {"data_radius": 0.125}, 0.125,
+         0.015625),
+        (on_a_line((0.75, 1), (0.5, 3), (0.25, 8)), {"data_radius": 0.625}, 0.625,
+         0.0625),
         # Where half of the points are at the centre the radius stands for the median,
         # and the largest one for both.
         (on_a_line((0.75, 1), (0.5, 7)), {}, 0.5, 0.25),
         (on_a_line((0.75, 1)), {}, 0.75, 0.5625),
     ],
-)
+)  # fmt: skip
 def test_clip_bounds_of_rows_are_quantiles(
     points: Floats, given: Any, radius: float, outer: float
 ) -> None:
@@ -204,52 +191,24 @@ NAMED = pd.DataFrame({"lower": [0.0, -1.0], "upper": [4.0, 1.0]}, index=["b", "a
         ((0, 9), POINTS, {}, ((0.0,), (9.0,)), (), [0, 1]),
         (NAMED, None, {}, ((0.0, -1.0), (4.0, 1.0)), ("b", "a"), None),
         (NAMED, FRAME, {}, ((0.0, -1.0), (4.0, 1.0)), ("b", "a"), [1, 0]),
-        (
-            NAMED,
-            FRAME,
-            {"names": ("a", "b")},
-            ((-1.0, 0.0), (1.0, 4.0)),
-            ("a", "b"),
-            [0, 1],
-        ),
-        (
-            NAMED,
-            POINTS,
-            {"allow_unnamed": True},
-            ((0.0, -1.0), (4.0, 1.0)),
-            ("b", "a"),
-            [0, 1],
-        ),
+        (NAMED, FRAME, {"names": ("a", "b")}, ((-1.0, 0.0), (1.0, 4.0)), ("a", "b"),
+         [0, 1]),
+        (NAMED, POINTS, {"allow_unnamed": True}, ((0.0, -1.0), (4.0, 1.0)), ("b", "a"),
+         [0, 1]),
         # None: a cube around the points.
-        (
-            None,
-            FRAME,
-            {},
-            ((2 - CUBE, 20 - CUBE), (2 + CUBE, 20 + CUBE)),
-            ("a", "b"),
-            [0, 1],
-        ),
-        (
-            None,
-            FRAME,
-            {"names": ("b", "a")},
-            ((20 - CUBE, 2 - CUBE), (20 + CUBE, 2 + CUBE)),
-            ("b", "a"),
-            [1, 0],
-        ),
+        (None, FRAME, {}, ((2 - CUBE, 20 - CUBE), (2 + CUBE, 20 + CUBE)), ("a", "b"),
+         [0, 1]),
+        (None, FRAME, {"names": ("b", "a")},
+         ((20 - CUBE, 2 - CUBE), (20 + CUBE, 2 + CUBE)), ("b", "a"), [1, 0]),
         # Private ones, in a domain or anywhere.
         ("private", None, {}, tuple((end,) for end in DEFAULT_DOMAIN), (), None),
         ("private", FRAME, {"domain": (0, 5)}, ((0.0,), (5.0,)), ("a", "b"), [0, 1]),
     ],
-)
+)  # fmt: skip
 def test_whose_bounds_and_names_hold(
-    bounds: Any,
-    server: Any,
-    options: Any,
-    box: Any,
-    order: tuple[str, ...],
+    bounds: Any, server: Any, options: Any, box: Any, order: tuple[str, ...],
     columns: list[int] | None,
-) -> None:
+) -> None:  # fmt: skip
     found, names, points = resolve_bounds(
         bounds, server, options.pop("domain", None), **options
     )
@@ -263,29 +222,18 @@ def test_whose_bounds_and_names_hold(
 @pytest.mark.parametrize(
     ("names", "server", "text"),
     [
-        (
-            ("a", "b"),
-            POINTS,
-            "server_data has no column names, but the run's columns have: give it",
-        ),
+        (("a", "b"), POINTS,
+         "server_data has no column names, but the run's columns have: give it"),
         (("a", "c"), FRAME, "server_data lacks a column 'c': choose one of 'a', 'b'."),
         (("a", "bb"), FRAME, "server_data lacks a column 'bb': did you mean 'b'?"),
-        (
-            ("a",),
-            FRAME,
-            (
-                "server_data has, besides the run's columns, a column 'b': choose one"
-                " of 'a'."
-            ),
-        ),
+        (("a",), FRAME,
+         "server_data has, besides the run's columns, a column 'b': choose one"
+         " of 'a'."),
         (("a", "d", "c"), FRAME, "server_data lacks a column 'd': "),
-        (
-            ("b",),
-            FRAME.assign(c=0.0),
-            "server_data has, besides the run's columns, a column 'a': ",
-        ),
+        (("b",), FRAME.assign(c=0.0),
+         "server_data has, besides the run's columns, a column 'a': "),
     ],
-)
+)  # fmt: skip
 def test_other_columns_than_the_runs_are_refused(
     names: tuple[str, ...], server: Any, text: str
 ) -> None:
@@ -333,10 +281,7 @@ def test_a_domain_is_for_private_bounds() -> None:
 def test_rows_are_clipped_scaled_and_rounded_however_many_there_are(
     n: int, d: int, bits: int
 ) -> None:
-    """A range from -2 to 6, whose middle is 2.
-
-    More rows than a window has, and not a multiple of it.
-    """
+    """A range from -2 to 6, whose middle is 2."""
     rows = np.random.default_rng(n).uniform(-4.0, 9.0, (n, d))
     expected = np.rint((np.clip(rows, -2.0, 6.0) - 2.0) / 4.0 * 2.0**bits) / 2.0**bits
     found = in_box(Bounds((-2.0,), (6.0,)), rows, bits)
@@ -356,12 +301,9 @@ def test_a_large_tables_rows_are_scaled_when_they_are_looked_at(
 
 def test_centroids_go_back_into_the_callers_units() -> None:
     plan = draft_plan(
-        replace(config_of(algorithm="glloyd", n_examples=100, bounds=BOX)),
-        run_id=1,
-        n_clients=2,
-        seed=1,
-        n_features=2,
-    )
+        replace(config_of(algorithm="glloyd", n_examples=100, bounds=BOX)), run_id=1,
+        n_clients=2, seed=1, n_features=2,
+    )  # fmt: skip
     assert plan_bounds(plan, 2) == Bounds(*BOX)
     assert in_callers_units(plan, SCALED).tolist() == POINTS.tolist()
 

@@ -40,11 +40,8 @@ ROWS = pd.DataFrame(
 def fitted(**options: Any) -> FederatedKMeans:
     """A fit whose noise is seeded, and small unless epsilon is given."""
     given: dict[str, Any] = {
-        "epsilon": 500.0,
-        "noise": "seeded",
-        "random_state": 1,
-        "bounds": SCHEMA,
-    } | options
+        "epsilon": 500.0, "noise": "seeded", "random_state": 1, "bounds": SCHEMA,
+    } | options  # fmt: skip
     return FederatedKMeans(3, **given).fit([ROWS[:2500], ROWS[2500:]])
 
 
@@ -110,9 +107,7 @@ def test_spreads_follow_the_rows_and_their_price_is_in_the_report() -> None:
 
 
 def test_spreads_of_one_table_have_its_holders_noise_once() -> None:
-    """There is nobody to share it with: of two shares there was twice the variance, and
-    clients in the report.
-    """
+    """There is nobody to share it with: two shares had twice the variance."""
     report = (
         DPKMeans(3, epsilon=500.0, noise="seeded", random_state=1, bounds=SCHEMA)
         .fit(ROWS)
@@ -192,9 +187,7 @@ def test_spreads_are_of_all_rows_as_one_group() -> None:
     }
 
 
-def test_columns_of_which_no_row_was_counted_are_unclear_and_have_a_box_all_the_same() -> (
-    None
-):
+def test_columns_without_a_counted_row_are_unclear_and_have_a_box() -> None:
     released = {
         "group_counts": np.zeros(1),
         "group_sums": np.zeros((1, 6)),
@@ -214,58 +207,28 @@ SIDES = [50.0, 1000.0, 0.5, 0.5, 0.5, 0.5]
     ("rows", "variances", "noise", "deviations", "unclear"),
     [
         # Of a category's three columns together 0.16 + 0.05 + 0.04; 1,024 rows.
-        (
-            1024.0,
-            [0.04, 2.0**-6, 0.16, 0.05, 0.04, 0.25],
-            0.0,
-            [0.2, 0.125, 0.5, 0.5],
-            (),
-        ),
+        (1024.0, [0.04, 2.0**-6, 0.16, 0.05, 0.04, 0.25], 0.0, [0.2, 0.125, 0.5, 0.5],
+         ()),
         # Two deviations of a variance's noise: 2 * 8 / 1024 = 0.125^2, which income
         # just has, and is not told from.
-        (
-            1024.0,
-            [0.04, 2.0**-6, 0.16, 0.05, 0.04, 0.25],
-            8.0,
-            [0.2, 0.125, 0.5, 0.5],
-            (1,),
-        ),
+        (1024.0, [0.04, 2.0**-6, 0.16, 0.05, 0.04, 0.25], 8.0, [0.2, 0.125, 0.5, 0.5],
+         (1,)),
         # 1/64 of a half of the range at least; a variance below 0 takes nothing from
         # the category's others.
-        (
-            1024.0,
-            [0.04, 1e-4, 0.16, -0.5, 0.0, 2.0**-12],
-            0.0,
-            [0.2, 1 / 64, 0.4, 1 / 64],
-            (1, 5),
-        ),
-        (
-            1024.0,
-            [0.25, 0.25, 0.003, 0.003, 0.003, 0.25],
-            8.0,
-            [0.5, 0.5, 0.125, 0.5],
-            (2, 3, 4),
-        ),
+        (1024.0, [0.04, 1e-4, 0.16, -0.5, 0.0, 2.0**-12], 0.0,
+         [0.2, 1 / 64, 0.4, 1 / 64], (1, 5)),
+        (1024.0, [0.25, 0.25, 0.003, 0.003, 0.003, 0.25], 8.0, [0.5, 0.5, 0.125, 0.5],
+         (2, 3, 4)),
         # Less than a row is one row.
-        (
-            0.25,
-            [1.0, 0.0, 0.0, 0.0, 0.0, 0.0],
-            0.125,
-            [1.0, 0.5, 0.5, 0.5],
-            (1, 2, 3, 4, 5),
-        ),
+        (0.25, [1.0, 0.0, 0.0, 0.0, 0.0, 0.0], 0.125, [1.0, 0.5, 0.5, 0.5],
+         (1, 2, 3, 4, 5)),
     ],
-)
+)  # fmt: skip
 def test_the_standard_box_by_hand(
-    rows: float,
-    variances: list[float],
-    noise: float,
-    deviations: list[float],
+    rows: float, variances: list[float], noise: float, deviations: list[float],
     unclear: tuple[int, ...],
-) -> None:
-    """The column with the widest range in weighted deviations keeps it, and all others
-    are widened to as many.
-    """
+) -> None:  # fmt: skip
+    """The column widest in weighted deviations keeps its range, others widen."""
     # A variance below 0 is that of a mean which noise made too large.
     released: Any = {
         "group_counts": np.array([rows]),

@@ -54,12 +54,9 @@ TASKS: dict[str, dict[str, Any]] = {
     "moments": {},
     "histograms": {"bins": 4},
     "radii": {"centers": CENTERS},
-    "naive_bayes": {
-        "classes": 3,
-        "categories": (0, 4),
-        "bounds": ((-1.0, 0.0), (1.0, 3.0)),
-    },
-}
+    "naive_bayes": {"classes": 3, "categories": (0, 4),
+                    "bounds": ((-1.0, 0.0), (1.0, 3.0))},
+}  # fmt: skip
 NOWHERE = 1e6
 
 
@@ -107,10 +104,7 @@ def test_sums_and_squares_by_hand() -> None:
 
 
 def test_bins_by_hand() -> None:
-    """Four bins of width a half.
-
-    a bin has its lower edge, the last one its upper edge too.
-    """
+    """Four bins of width a half."""
     (bins,) = arrays_of(
         "histograms", np.array([[-1.0, -0.5], [-0.75, 0.0], [1.0, 0.49], [0.5, 0.5]])
     )
@@ -118,10 +112,7 @@ def test_bins_by_hand() -> None:
 
 
 def test_radii_by_hand() -> None:
-    """Two rows near the first center, at squared distances 1/4 and 1/16.
-
-    One near the second, cut off at 1.
-    """
+    """Two rows near the first center, at squared distances 1/4 and 1/16."""
     rows, spreads = arrays_of(
         "radii", np.array([[-0.5, 0.5], [-0.25, 0.0], [1.0, -0.75]])
     )
@@ -153,7 +144,7 @@ def test_results_are_in_the_units_of_the_data() -> None:
 
 @pytest.mark.parametrize("task", TASKS)
 def test_the_noise_is_that_of_the_whole_budget_split_by_shares(task: str) -> None:
-    """Squared sensitivities over squared scales add up to one mu^2, that of (1, delta)."""
+    """Squared sensitivities over squared scales add up to the mu^2 of (1, delta)."""
     plan = plan_of(task, epsilon=1.0)
     assert 0.999 < plan.epsilon <= 1.0
     (planned,) = plan.rounds
@@ -173,14 +164,11 @@ def test_the_noise_is_that_of_the_whole_budget_split_by_shares(task: str) -> Non
 def test_released_counts_scatter_as_the_plan_says() -> None:
     found = [
         federate(
-            "histograms",
-            tables(),
-            bins=40,
-            bounds=((0, 0), (100, 1000)),
+            "histograms", tables(), bins=40, bounds=((0, 0), (100, 1000)),
             engine="direct",
         )
         for _ in range(15)
-    ]
+    ]  # fmt: skip
     (planned,) = found[0].plan.rounds
     exact = np.median([one["counts"] for one in found], axis=0)
     errors = np.array([one["counts"] for one in found]) - exact
@@ -323,29 +311,19 @@ def test_flags_of_a_frame_do_not_depend_on_the_order_of_its_columns() -> None:
 @pytest.mark.parametrize(
     ("lower", "upper", "bins"),
     [
-        (0.0, 10.0, 10),
-        (0.0, 120.0, 12),
-        (-3.0, 4.0, 7),
-        (0.0, 1000.0, 1000),
-        (0.0, 365.0, 73),
-        (1.0, 1001.0, 3),
+        (0.0, 10.0, 10), (0.0, 120.0, 12), (-3.0, 4.0, 7), (0.0, 1000.0, 1000),
+        (0.0, 365.0, 73), (1.0, 1001.0, 3),
     ],
-)
+)  # fmt: skip
 def test_a_value_at_an_edge_is_counted_in_the_bin_that_it_begins(
     lower: float, upper: float, bins: int
 ) -> None:
-    """Rounding to the grid took integers to the bin before.
-
-    4,000, 2,000, 0 and 2,000 where there were 2,000 each.
-    """
+    """Rounding to the grid took integers to the bin before."""
     rows = np.arange(lower, upper + 1.0)[:, None]
     options: dict[str, Any] = {
-        "bins": bins,
-        "epsilon": 1e6,
-        "noise": "seeded",
-        "random_state": 1,
+        "bins": bins, "epsilon": 1e6, "noise": "seeded", "random_state": 1,
         "engine": "direct",
-    }
+    }  # fmt: skip
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)
         found = federate("histograms", [rows, rows], bounds=(lower, upper), **options)
@@ -362,40 +340,22 @@ def test_a_value_at_an_edge_is_counted_in_the_bin_that_it_begins(
     [
         ("means", {}, "algorithm is 'means', which is not known"),
         (3, {}, "task is 3, but it must be a registered name or a Task"),
-        (
-            "histograms",
-            {"bins": 0},
-            "bins is 0, but it must be an integer of at least 1",
-        ),
+        ("histograms", {"bins": 0},
+         "bins is 0, but it must be an integer of at least 1"),
         ("radii", {"centers": ()}, "centers must be 1 to 10000 rows of finite numbers"),
-        (
-            "radii",
-            {"centers": "0.1,2;0.3,x"},
-            "centers must be 1 to 10000 rows of finite numbers",
-        ),
-        (
-            "radii",
-            {"centers": ((0.0,),)},
-            "centers have 1 columns, but the table has 2",
-        ),
-        (
-            "radii",
-            {"centers": ((0.0, 0.0), (0.5, 9.0))},
-            "center 1 has 9 in column 1, which is outside the bounds",
-        ),
-        (
-            "moments",
-            {"bins": 3},
-            "bins is 3, but the algorithm is 'moments', which has no such option",
-        ),
+        ("radii", {"centers": "0.1,2;0.3,x"},
+         "centers must be 1 to 10000 rows of finite numbers"),
+        ("radii", {"centers": ((0.0,),)},
+         "centers have 1 columns, but the table has 2"),
+        ("radii", {"centers": ((0.0, 0.0), (0.5, 9.0))},
+         "center 1 has 9 in column 1, which is outside the bounds"),
+        ("moments", {"bins": 3},
+         "bins is 3, but the algorithm is 'moments', which has no such option"),
         ("moments", {"engine": "ray"}, "engine is 'ray', which is not known"),
-        (
-            "moments",
-            {"unit": "client"},
-            "unit is 'client', but 'moments' protects 'record' only",
-        ),
+        ("moments", {"unit": "client"},
+         "unit is 'client', but 'moments' protects 'record' only"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_is_refused_in_one_sentence(
     task: Any, values: dict[str, Any], sentence: str
 ) -> None:
@@ -406,24 +366,16 @@ def test_what_cannot_be_is_refused_in_one_sentence(
 @pytest.mark.parametrize(
     ("parts", "sentence"),
     [
-        (
-            np.zeros((5, 2)),
-            (
-                r"parts is one table of shape \(5, 2\), but there must be one for each"
-                r" client"
-            ),
-        ),
+        (np.zeros((5, 2)),
+         r"parts is one table of shape \(5, 2\), but there must be one for each"
+         r" client"),
         ([np.zeros((5, 2))], r"parts has 1 client\(s\), but masks need at least 2"),
-        (
-            [np.zeros((5, 2)), np.zeros((5, 3))],
-            r"the clients' arrays have \[2, 3\] features",
-        ),
-        (
-            [pd.DataFrame({"a": [1.0]}), np.zeros((5, 1))],
-            "1 of 2 tables in parts have column names and the others have none",
-        ),
+        ([np.zeros((5, 2)), np.zeros((5, 3))],
+         r"the clients' arrays have \[2, 3\] features"),
+        ([pd.DataFrame({"a": [1.0]}), np.zeros((5, 1))],
+         "1 of 2 tables in parts have column names and the others have none"),
     ],
-)
+)  # fmt: skip
 def test_tables_that_do_not_go_together_are_refused(parts: Any, sentence: str) -> None:
     with pytest.raises(DataError, match=sentence):
         federate("moments", parts, bounds=(-1, 1))
@@ -432,9 +384,7 @@ def test_tables_that_do_not_go_together_are_refused(parts: Any, sentence: str) -
 @pytest.mark.parametrize("bounds", [None, "private", PrivateBounds()])
 @pytest.mark.parametrize("task", ["moments", "histograms"])
 def test_bounds_that_nobody_finds_are_refused(task: str, bounds: Any) -> None:
-    """They would be a box of 10^12 units, within which every column looks like a
-    constant.
-    """
+    """In a box of 10^12 units every column looks like a constant."""
     with pytest.raises(ConfigurationError, match="does not find them by itself"):
         federate(task, [np.zeros((20, 1))] * 2, bounds=bounds)
 
@@ -549,34 +499,19 @@ def test_deviations_have_a_floor_and_are_above_zero(
     [
         # The largest noise, of 3 on the 50 rows that each of 4 groups has.
         ([1.0, 3.0], 4, 200, 0.06, None),
-        (
-            [1.0, 3.0],
-            4,
-            200,
-            0.059,
-            (
-                "For 200 rows in 4 groups, noise is about 6% of what one of them adds"
-                " to a sum"
-            ),
-        ),
-        (
-            [1.0, 3.0],
-            1,
-            50,
-            0.059,
-            "For 50 rows, noise is about 6% of what they add to a sum, and above 6%",
-        ),
+        ([1.0, 3.0], 4, 200, 0.059,
+         "For 200 rows in 4 groups, noise is about 6% of what one of them adds"
+         " to a sum"),
+        ([1.0, 3.0], 1, 50, 0.059,
+         "For 50 rows, noise is about 6% of what they add to a sum, and above 6%"),
         ([9.0], 1, None, 0.0, None),
         ([], 1, 50, 0.0, None),
     ],
-)
+)  # fmt: skip
 def test_noise_is_compared_with_the_rows_of_a_group(
-    scales: list[float],
-    n_groups: int,
-    n_examples: int | None,
-    most: float,
+    scales: list[float], n_groups: int, n_examples: int | None, most: float,
     said: str | None,
-) -> None:
+) -> None:  # fmt: skip
     rounds = [SimpleNamespace(blocks=scales)] if scales else []
     # All noise that is released counts.
     plan: Any = SimpleNamespace(
@@ -593,9 +528,7 @@ def test_noise_is_compared_with_the_rows_of_a_group(
 
 
 def test_what_groups_declare_and_how_they_share_the_budget() -> None:
-    """Of four columns: counts move by 1, sums by 2, squares less one half by 1, and
-    counts have half of a share.
-    """
+    """Of four columns: counts move by 1, sums by 2, squares less one half by 1."""
     counts, sums, squares = moment_parts(3, 4)
     assert [one.shape for one in (counts, sums, squares)] == [(3,), (3, 4), (3, 4)]
     assert [one.sensitivity.bound for one in (counts, sums, squares)] == [1.0, 2.0, 1.0]
@@ -624,10 +557,7 @@ def test_what_groups_declare_and_how_they_share_the_budget() -> None:
     [(1.0, 4.0, 0.25), (0.25, 0.25, 0.25), (-1.0, 4.0, 0.0), (1.0, -2.0, 0.5)],
 )
 def test_radii_of_noisy_sums_by_hand(spread: float, rows: float, radius: float) -> None:
-    """0.5 times the root of the mean share of the squared reach.
-
-    Of less than one row there is one.
-    """
+    """0.5 times the root of the mean share of the squared reach."""
     plan = plan_of("radii", reach=0.5, centers=((0.0, 0.0),))
     (step,) = build_algorithm(plan).rounds
     # Half of the reach away a row adds a quarter.
@@ -653,13 +583,10 @@ def test_radii_of_noisy_sums_by_hand(spread: float, rows: float, radius: float) 
 @pytest.mark.parametrize(
     ("value", "scaled"),
     [
-        (12.0, 1.0),
-        (12.0 + 2.0**-13, 1.0),
-        (12.0 + 2.0**-12, None),
-        (4.0, -1.0),
+        (12.0, 1.0), (12.0 + 2.0**-13, 1.0), (12.0 + 2.0**-12, None), (4.0, -1.0),
         (4.0 - 2.0**-12, None),
     ],
-)
+)  # fmt: skip
 def test_centers_are_at_most_a_grid_step_outside(
     value: float, scaled: float | None
 ) -> None:
@@ -706,28 +633,17 @@ def test_rows_at_twice_the_radius_are_near() -> None:
     found = Result({"radii": np.array([0.25, 0.125])})
     rows = np.array(
         [
-            [0.0, 4.0],
-            [6.0, 5.0],
-            [6.0, 5.0 + 2.0**-12],
-            [2.0, 6.0 + 2.0**-12],
+            [0.0, 4.0], [6.0, 5.0], [6.0, 5.0 + 2.0**-12], [2.0, 6.0 + 2.0**-12],
             [2.0, 5.5],
         ]
-    )
+    )  # fmt: skip
     assert far_rows(rows, plan, found).tolist() == [False, False, True, True, False]
     assert far_rows(rows, plan, found, times=1.0).tolist() == [
-        True,
-        True,
-        True,
-        True,
-        True,
-    ]
+        True, True, True, True, True,
+    ]  # fmt: skip
     assert far_rows(rows, plan, found, times=1.5).tolist() == [
-        True,
-        True,
-        True,
-        True,
-        False,
-    ]
+        True, True, True, True, False,
+    ]  # fmt: skip
 
 
 def test_results_of_moments_by_hand() -> None:
@@ -755,9 +671,7 @@ def said_of(task: str, parts: Sequence[Array], **values: Any) -> tuple[str, ...]
 
 @pytest.mark.parametrize("engine", ["direct", "inprocess"])
 def test_deviations_and_radii_that_are_noise_are_warned_of(engine: str) -> None:
-    """A whole column came out as one step of the grid, or as noise a thousand times its
-    size, without a word.
-    """
+    """A column came out as one step, or as noise 1,000 times it, without a word."""
     generator = np.random.default_rng(0)
     parts = [
         np.c_[generator.pareto(1.2, n).round(), generator.uniform(0, 1e5, n)]

@@ -83,10 +83,7 @@ class Recorded(SeededNoise):
 def level_counts(
     points: FloatArray, level: int, n_levels: int, shift: FloatArray
 ) -> dict[tuple[float, ...], int]:
-    """Rows in each cell of a level, told from outside.
-
-    a cell is full from c rows on where the noise is 1 - c.
-    """
+    """Rows in each cell of a level, told from outside."""
     found: dict[tuple[float, ...], int] = {}
     for least in range(1, len(points) + 1):
         # With one declared row the threshold is 0; all cells above the level are full.
@@ -142,9 +139,7 @@ def test_a_cell_is_full_above_two_log_n_scales() -> None:
 def sequences(
     points: FloatArray, candidates: FloatArray, start: Integers, rate: float
 ) -> dict[tuple[int, ...], float]:
-    """Probability of every sequence of swaps and of the state that is chosen, by the
-    exponential mechanism.
-    """
+    """Probability of every sequence of swaps and chosen state."""
     distances = exact_distances(points, candidates)
     found: dict[tuple[int, ...], float] = {}
 
@@ -336,24 +331,15 @@ def test_few_full_cells_and_little_budget_end_well() -> None:
 @pytest.mark.parametrize(
     ("change", "error", "sentence"),
     [
-        (
-            {"n_clusters": 41},
-            DataError,
-            "the number of points is 40, but it must be at least n_clusters = 41",
-        ),
+        ({"n_clusters": 41}, DataError,
+         "the number of points is 40, but it must be at least n_clusters = 41"),
         ({"epsilon": -1.0}, LocalMisuseError, "epsilon is -1.0"),
-        (
-            {"generator": 3, "source": SecureNoise()},
-            LocalMisuseError,
-            "generator is of type 'int'",
-        ),
-        (
-            {"points": [[np.nan, 0.0, 0.0]] * 40},
-            DataError,
-            "40 of 40 rows are not finite",
-        ),
+        ({"generator": 3, "source": SecureNoise()}, LocalMisuseError,
+         "generator is of type 'int'"),
+        ({"points": [[np.nan, 0.0, 0.0]] * 40}, DataError,
+         "40 of 40 rows are not finite"),
     ],
-)
+)  # fmt: skip
 def test_bad_input_gets_one_sentence(
     change: dict[str, Any], error: type[Exception], sentence: str
 ) -> None:

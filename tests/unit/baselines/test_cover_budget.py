@@ -18,20 +18,13 @@ from flwr_dpkmeans.privacy.release import GaussianRelease, PureRelease
 
 
 def draft(
-    epsilon: float,
-    delta: float,
-    radius: float = 10.0,
-    n_clusters: int = 8,
+    epsilon: float, delta: float, radius: float = 10.0, n_clusters: int = 8,
     n_features: int = 100,
-) -> CoverBudget:
+) -> CoverBudget:  # fmt: skip
     return draft_budget(
-        epsilon,
-        delta,
-        radius=radius,
-        n_clusters=n_clusters,
-        n_features=n_features,
+        epsilon, delta, radius=radius, n_clusters=n_clusters, n_features=n_features,
         n_levels=7,
-    )
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 0.5, 1.0, 4.0, 10.0])
@@ -60,9 +53,7 @@ def test_no_scale_is_drawn_below_the_priced_one_by_the_last_digit(
 
 @pytest.mark.parametrize("epsilon", [0.2, 1.0, 5.0])
 def test_the_total_holds_by_an_independent_composition(epsilon: float) -> None:
-    """One answer of randomised response beside normal noise, by the definition, at what
-    failures leave of delta.
-    """
+    """Randomised response beside normal noise, by the definition of delta."""
     delta = 1e-6
     budget = draft(epsilon, delta)
     (pure,) = [

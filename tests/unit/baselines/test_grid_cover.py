@@ -18,10 +18,7 @@ def sampler(rate: float, seed: int = 0) -> CoverageSampler:
 
 
 def all_coverages(grid: CoverGrid) -> npt.NDArray[np.int64]:
-    """How many uncovered points each grid point covers.
-
-    Those that the grid does not list cover none.
-    """
+    """How many uncovered points each grid point covers."""
     coverages = np.zeros(grid.n_candidates, dtype=np.int64)
     coverages[grid.keys] = grid.coverage
     return coverages
@@ -44,9 +41,7 @@ def brute_force_coverages(
 
 
 def adversarial_points(n_components: int, seed: int) -> FloatArray:
-    """Points inside cells, on grid points, at the walls and in the corners, some of
-    them repeated.
-    """
+    """Points inside cells, on grid points, at walls, in corners; some repeated."""
     generator = np.random.default_rng(seed)
     inside = generator.uniform(-1.0, 1.0, (20, n_components))
     on_grid = generator.integers(-4, 5, (20, n_components)) / 4.0

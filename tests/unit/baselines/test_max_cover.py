@@ -31,13 +31,9 @@ def events_of(result: MaxCoverResult) -> list[Event]:
 
 
 def run(
-    points: Any,
-    n_clusters: int,
-    seed: int = 0,
-    epsilon: float = 1.0,
-    delta: float = 1e-6,
-    **more: Any,
-) -> MaxCoverResult:
+    points: Any, n_clusters: int, seed: int = 0, epsilon: float = 1.0,
+    delta: float = 1e-6, **more: Any,
+) -> MaxCoverResult:  # fmt: skip
     generator = np.random.default_rng(seed)
     source = more.pop("source", SeededNoise(generator))
     draws = Draws(source, more.pop("generator", generator))
@@ -56,9 +52,7 @@ def mixture(n_clusters: int, n_features: int, n_each: int, seed: int = 0) -> Flo
 
 
 class RecordingNoise(SeededNoise):
-    """Seeded noise that remembers the standard deviations and sizes that were asked
-    for.
-    """
+    """Seeded noise that remembers the deviations and sizes that it drew."""
 
     def __init__(self) -> None:
         super().__init__(np.random.default_rng(0))
@@ -189,25 +183,19 @@ def test_all_clusters_lost_in_noise() -> None:
 @pytest.mark.parametrize(
     ("change", "error", "sentence"),
     [
-        (
-            {"n_clusters": 41},
-            DataError,
-            "the number of points is 40, but it must be at least n_clusters = 41",
-        ),
+        ({"n_clusters": 41}, DataError,
+         "the number of points is 40, but it must be at least n_clusters = 41"),
         ({"n_clusters": 8, "n_examples": 7}, DataError, "the number of points is 7"),
         ({"n_clusters": 0}, ConfigurationError, "n_clusters is 0"),
         ({"epsilon": -1.0}, LocalMisuseError, "epsilon is -1.0"),
         ({"delta": 1.0}, LocalMisuseError, "delta is 1.0"),
         ({"epsilon": 1e-6}, DPKMeansError, "the rate of the selections is"),
         ({"generator": 3}, LocalMisuseError, "generator is of type 'int'"),
-        (
-            {"points": [[np.nan, 0.0, 0.0]] * 40},
-            DataError,
-            "40 of 40 rows are not finite",
-        ),
+        ({"points": [[np.nan, 0.0, 0.0]] * 40}, DataError,
+         "40 of 40 rows are not finite"),
         ({"points": [0.0] * 40}, DataError, "points have shape"),
     ],
-)
+)  # fmt: skip
 def test_bad_input_gets_one_sentence(
     change: dict[str, Any], error: type[Exception], sentence: str
 ) -> None:

@@ -23,9 +23,7 @@ from flwr_dpkmeans.privacy.noise import SeededNoise
 
 
 class PlannedNoise:
-    """Noise that is always the same number of grid steps, and remembers what was asked
-    for.
-    """
+    """Noise of always as many grid steps, which remembers what was drawn."""
 
     def __init__(self, steps: int = 0) -> None:
         self.asked: list[tuple[float, int]] = []
@@ -75,14 +73,9 @@ def test_averages_by_hand_without_noise() -> None:
     labels = np.array([0, 0, 2], dtype=np.int32)
     source = PlannedNoise()
     found = noisy_averages(
-        points,
-        labels,
-        previous=None,
-        n_clusters=3,
-        sum_std=0.5,
-        count_std=0.125,
+        points, labels, previous=None, n_clusters=3, sum_std=0.5, count_std=0.125,
         source=source,
-    )
+    )  # fmt: skip
     assert found.centroids[0].tolist() == [0.375, 0.25]
     assert found.centroids[2].tolist() == [-1.0, 0.25]
     # The empty cluster gets the average of all: (-0.25, 0.75) / 3.
@@ -96,28 +89,19 @@ def test_averages_by_hand_without_noise() -> None:
 def test_noise_enters_sums_and_counts() -> None:
     half = PlannedNoise(2 ** (NOISE_BITS - 1))
     found = noisy_averages(
-        np.full((4, 1), 0.25),
-        np.zeros(4, dtype=np.int32),
-        previous=None,
-        n_clusters=1,
-        sum_std=0.1,
-        count_std=0.1,
-        source=half,
-    )
+        np.full((4, 1), 0.25), np.zeros(4, dtype=np.int32), previous=None, n_clusters=1,
+        sum_std=0.1, count_std=0.1, source=half,
+    )  # fmt: skip
     assert found.counts.tolist() == [4.5]
     assert found.centroids[0, 0] == pytest.approx(1.5 / 4.5, abs=2.0**-16)
 
 
 def test_a_cluster_lost_in_noise_keeps_its_centroid() -> None:
     found = noisy_averages(
-        np.array([[0.5], [0.5], [0.5], [1.0]]),
-        np.array([0, 0, 0, 1], dtype=np.int32),
-        previous=np.array([[-0.25], [-0.75]]),
-        n_clusters=2,
-        sum_std=0.5,
-        count_std=0.5,
+        np.array([[0.5], [0.5], [0.5], [1.0]]), np.array([0, 0, 0, 1], dtype=np.int32),
+        previous=np.array([[-0.25], [-0.75]]), n_clusters=2, sum_std=0.5, count_std=0.5,
         source=PlannedNoise(),
-    )
+    )  # fmt: skip
     # A count of 1 is not more than two standard deviations of the noise.
     assert found.centroids.tolist() == [[0.5], [-0.75]]
 
@@ -126,14 +110,9 @@ def test_centroids_stay_in_the_box_whatever_the_noise() -> None:
     source = SeededNoise(np.random.default_rng(0))
     for previous in (None, np.zeros((8, 5))):
         found = noisy_averages(
-            np.ones((20, 5)),
-            np.arange(20, dtype=np.int32) % 7,
-            previous=previous,
-            n_clusters=8,
-            sum_std=100.0,
-            count_std=10.0,
-            source=source,
-        )
+            np.ones((20, 5)), np.arange(20, dtype=np.int32) % 7, previous=previous,
+            n_clusters=8, sum_std=100.0, count_std=10.0, source=source,
+        )  # fmt: skip
         assert np.abs(found.centroids).max() <= 1.0
         assert np.array_equal(found.centroids, round_to_grid(found.centroids))
 

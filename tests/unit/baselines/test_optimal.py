@@ -38,12 +38,8 @@ def test_equal_seeds_give_equal_centroids() -> None:
 @pytest.mark.parametrize(
     ("parts", "n_clusters", "error", "sentence"),
     [
-        (
-            [[[0.0]], [[1.0]]],
-            3,
-            DataError,
-            "the number of points is 2, but it must be at least n_clusters = 3",
-        ),
+        ([[[0.0]], [[1.0]]], 3, DataError,
+         "the number of points is 2, but it must be at least n_clusters = 3"),
         ([], 1, DataError, "the number of parts is 0"),
         ([[[0.0]], [[0.0, 1.0]]], 1, DataError, "from 1 to 2 columns"),
         ([[[0.0], [np.nan]]], 1, DataError, "1 of 2 rows are not finite"),
@@ -51,7 +47,7 @@ def test_equal_seeds_give_equal_centroids() -> None:
         ([[[0.0]]], 0, ConfigurationError, "n_clusters is 0"),
         ([[[0.0]]], True, ConfigurationError, "n_clusters is True"),
     ],
-)
+)  # fmt: skip
 def test_bad_input_gets_one_sentence(
     parts: list[object], n_clusters: int, error: type, sentence: str
 ) -> None:
@@ -61,9 +57,7 @@ def test_bad_input_gets_one_sentence(
     assert "\n" not in str(caught.value)
 
 
-def test_where_clusters_share_a_centroid_restarts_of_k_means_plus_plus_are_not_the_best() -> (
-    None
-):
+def test_where_clusters_share_a_centroid_k_means_plus_plus_is_not_the_best() -> None:
     rng = np.random.default_rng(1)
     points = np.repeat(rng.normal(0.0, 10.0, (40, 60)), 12, axis=0) + rng.normal(
         0.0, 1.0, (480, 60)

@@ -41,9 +41,7 @@ def test_no_clipped_point_is_longer_than_the_radius(radius: float) -> None:
 
 
 def test_a_root_that_is_rounded_down_to_the_radius_keeps_no_point_beyond_it() -> None:
-    """Of such rows, by the last digit too long, one in two or so has a root that does
-    not say so.
-    """
+    """Of rows by the last digit too long, one in two has a root that hides it."""
     generator = np.random.default_rng(3)
     rows = np.trunc(generator.uniform(-1.0, 1.0, (200, 3)) * 2.0**16) / 2.0**16
     beyond = 0
@@ -126,10 +124,6 @@ def test_few_features_are_not_projected() -> None:
 
 def test_the_number_of_dimensions_is_half_the_logarithm() -> None:
     assert [default_components(n, 100) for n in (1, 8, 150, 60_000, 10**9)] == [
-        1,
-        1,
-        3,
-        6,
-        8,
-    ]
+        1, 1, 3, 6, 8,
+    ]  # fmt: skip
     assert default_components(60_000, 3) == 3

@@ -26,9 +26,7 @@ Covers = list[frozenset[int]]  # for each candidate the records that it covers
 def sequence_probabilities(
     covers: Covers, records: set[int], n_steps: int, rate: float
 ) -> dict[tuple[int, ...], float]:
-    """Probability of every sequence of choices of the exponential mechanism, by
-    enumeration.
-    """
+    """Probability of every sequence of exponential choices, by enumeration."""
     found: dict[tuple[int, ...], float] = {}
 
     def walk(

@@ -86,13 +86,9 @@ def test_a_schema_reads_every_frame_alike(make: Maker, tmp_path: Path) -> None:
     fits = []
     for table in (FRAME, make(FRAME)):
         model = flat_estimator(
-            2,
-            bounds=SCHEMA,
-            engine="direct",
-            noise="seeded",
-            random_state=1,
+            2, bounds=SCHEMA, engine="direct", noise="seeded", random_state=1,
             max_iter=2,
-        )
+        )  # fmt: skip
         fits.append(model.fit([table, FRAME]))
     np.testing.assert_array_equal(fits[0].cluster_centers_, fits[1].cluster_centers_)
     np.testing.assert_array_equal(fits[1].predict(make(FRAME)), fits[0].predict(FRAME))
@@ -103,9 +99,7 @@ def test_a_schema_reads_every_frame_alike(make: Maker, tmp_path: Path) -> None:
 
 
 class Own(Stream):
-    """As polars' frames: its stream has texts that Arrow cannot take apart, but it
-    makes a table of Arrow's itself.
-    """
+    """As polars' frames: Arrow cannot read its stream's texts, but its table."""
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         raise TypeError
@@ -125,21 +119,14 @@ def test_a_frame_that_makes_a_table_of_arrows_is_asked_for_that() -> None:
     "make", [pa.Table.from_pandas, _polars], ids=["pyarrow", "polars"]
 )
 def test_columns_are_matched_by_name_without_a_schema(make: Maker) -> None:
-    """pyarrow's `columns` are cells, not names.
-
-    Without these, tables in another order were taken by position.
-    """
+    """pyarrow's `columns` are cells, not names."""
     numbers = FRAME[["age"]].assign(mass=500.0 - FRAME["age"])
 
     def centers(*tables: Any) -> Any:
         model = flat_estimator(
-            2,
-            bounds=(0, 500),
-            engine="direct",
-            noise="seeded",
-            random_state=1,
+            2, bounds=(0, 500), engine="direct", noise="seeded", random_state=1,
             max_iter=2,
-        )
+        )  # fmt: skip
         return model.fit(list(tables)).cluster_centers_
 
     expected = centers(numbers, numbers)
@@ -163,10 +150,7 @@ def test_columns_are_matched_by_name_without_a_schema(make: Maker) -> None:
     ids=["date", "span", "time"],
 )
 def test_dates_and_times_beside_numbers_are_no_numbers(make: Maker, cell: Any) -> None:
-    """polars made numbers of them, nanoseconds of a time.
-
-    They were clustered, clipped, without a word.
-    """
+    """polars made numbers of them, nanoseconds of a time."""
     with pytest.raises(
         DataError,
         match=r"^the points have values in feature 'when'.* real numbers: .* schema",

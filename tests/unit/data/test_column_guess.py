@@ -123,14 +123,8 @@ def test_ids_and_indices_are_left_out_and_their_owner_is_told(
     assert '# "patient_id" = { kind = "number"' in text
     by_name = {remark.split("'")[1]: remark for remark in remarks}
     assert list(by_name) == [
-        "Obs",
-        "patient_id",
-        "case",
-        "MRN",
-        "Unnamed: 3",
-        "plz",
-        "clinic",
-    ]
+        "Obs", "patient_id", "case", "MRN", "Unnamed: 3", "plz", "clinic",
+    ]  # fmt: skip
     assert "looks like an index of the rows" in by_name["Obs"]
     for name in ("patient_id", "case"):
         assert "several rows have the same id (at most" in by_name[name]
@@ -226,30 +220,12 @@ def test_their_owner_sees_values_beside_the_bounds(
     assert checked(tmp_path, SCHEMA, "\n".join(rows) + "\n", capsys) == {
         "kg": ["number", "2", "1 (33.3%)", "0", "0", "30 to 200", "150", "165", "180"],
         "hour": ["cycle", "3", "0", "0", "0", "0 to 24", "4", "6", "22.5"],
-        "crp": [
-            "number",
-            "2",
-            "1 (33.3%)",
-            "0",
-            "1 (33.3%)",
-            "0.1 to 500",
-            "0.01",
-            "2.505",
-            "5",
-        ],
-        "when": [
-            "date",
-            "3",
-            "0",
-            "0",
-            "0",
-            "2020-01-01 to 2021-01-01",
-            "2020-03-01",
-            "2020-04-01",
-            "2020-05-01",
-        ],
+        "crp": ["number", "2", "1 (33.3%)", "0", "1 (33.3%)", "0.1 to 500", "0.01",
+                "2.505", "5"],
+        "when": ["date", "3", "0", "0", "0", "2020-01-01 to 2021-01-01", "2020-03-01",
+                 "2020-04-01", "2020-05-01"],
         "smokes": ["flag", "2", "0", "1 (33.3%)", "0", "", "", "", ""],
-    }
+    }  # fmt: skip
 
 
 def test_the_middle_of_a_table_in_many_blocks_is_about_right(

@@ -37,10 +37,7 @@ def distances(schema: Schema, rows: dict[str, list[Any]]) -> Any:
 
 
 def read_everywhere(schema: Schema, cells: list[Any], source: str, folder: Path) -> Any:
-    """The points of one column from a source of each kind.
-
-    NaN for rows that are left out.
-    """
+    """The points of one column from a source of each kind."""
     if source in ("csv", "simulated"):
         path = folder / "t.csv"
         path.write_text(
@@ -73,13 +70,9 @@ def read_everywhere(schema: Schema, cells: list[Any], source: str, folder: Path)
 def test_a_logarithm_is_of_the_cell_and_bounds_and_is_clipped_in_units() -> None:
     lactate = {"kind": "number", "bounds": [0.5, 32], "transform": "log"}
     expected = [
-        [math.log(4)],
+        [math.log(4)], [math.log(0.5)], [math.log(0.5)], [math.log(32)], [math.nan],
         [math.log(0.5)],
-        [math.log(0.5)],
-        [math.log(32)],
-        [math.nan],
-        [math.log(0.5)],
-    ]
+    ]  # fmt: skip
     np.testing.assert_allclose(
         points_of(lactate, [4, 0.5, -3, 1e9, "x", 0]), expected, rtol=1e-15
     )
@@ -94,14 +87,10 @@ def test_a_logarithm_is_of_the_cell_and_bounds_and_is_clipped_in_units() -> None
 def test_doubling_is_as_far_wherever_a_logarithm_is() -> None:
     schema = Schema(
         columns={
-            "x": {
-                "kind": "number",
-                "bounds": [1, 64],
-                "transform": "log",
-                "weight": 0.5,
-            }
+            "x": {"kind": "number", "bounds": [1, 64], "transform": "log",
+                  "weight": 0.5},
         }
-    )
+    )  # fmt: skip
     apart = distances(schema, {"x": [1, 2, 16, 32, 64]})
     assert apart[0, 1] == pytest.approx(apart[2, 3])
     assert apart[0, 4] == pytest.approx(6 * apart[0, 1])
@@ -170,10 +159,7 @@ def test_a_cycle_is_two_columns_on_a_circle() -> None:
 def test_opposite_values_are_as_far_as_the_ends_of_a_number(
     scale: str, weight: float
 ) -> None:
-    """With scale none as far as the way around.
-
-    Twelve hours, beside a number whose ends are twelve units apart.
-    """
+    """With scale none as far as the way around."""
     columns = {
         "x": HOUR | {"weight": weight},
         "n": {"kind": "number", "bounds": [0, 12]},
@@ -184,9 +170,7 @@ def test_opposite_values_are_as_far_as_the_ends_of_a_number(
 
 
 def test_a_cycle_is_never_longer_than_one_column() -> None:
-    """Its two columns together have at most the length of a number at an end of its
-    bounds.
-    """
+    """Both together are at most as long as a number at an end of its bounds."""
     schema = Schema(columns={"x": HOUR, "n": {"kind": "number", "bounds": [0, 1]}})
     scaled = schema.bounds.scale(
         schema.encode({"x": np.linspace(-50, 50, 1001), "n": np.zeros(1001)}).points
@@ -212,15 +196,9 @@ def test_the_mean_of_a_cycle_is_where_its_values_gather() -> None:
 @pytest.mark.parametrize("source", SOURCES)
 def test_times_of_day_are_cells_of_hours(source: str, tmp_path: Path) -> None:
     cells = [
-        "2026-01-31T06:00",
-        "18:30",
-        "7:30:00",
-        "2026-01-31 12:00:00+02:00",
-        "6",
-        "2026-01-31",
-        "25:00",
-        "x",
-    ]
+        "2026-01-31T06:00", "18:30", "7:30:00", "2026-01-31 12:00:00+02:00", "6",
+        "2026-01-31", "25:00", "x",
+    ]  # fmt: skip
     encoded = read_everywhere(Schema(columns={"x": HOUR}), cells, source, tmp_path)
     hours = (
         np.array([6, 18.5, 7.5, 12, 6, math.nan, math.nan, math.nan]) * 2 * math.pi / 24
@@ -390,11 +368,8 @@ def test_cells_outside_the_bounds_are_clipped_or_missing() -> None:
         "transform": "log",
     }
     assert np.isnan(points_of(logarithm, [0, -1, 1, 9])).ravel().tolist() == [
-        True,
-        True,
-        False,
-        False,
-    ]
+        True, True, False, False,
+    ]  # fmt: skip
 
 
 def test_their_owner_sees_how_many_cells_lie_outside_whatever_becomes_of_them() -> None:
@@ -448,37 +423,17 @@ def test_bounds_of_dates_are_those_of_iso_8601(bounds: str) -> None:
 # All of them
 
 EVERY = {
-    "lactate": {
-        "kind": "number",
-        "bounds": [0, 30],
-        "transform": "log",
-        "offset": 0.5,
-        "outside": "missing",
-    },
-    "hour": {
-        "kind": "cycle",
-        "period": 24,
-        "start": 1,
-        "missing": "centre",
-        "weight": 0.5,
-    },
-    "smokes": {
-        "kind": "flag",
-        "map": {"ja": True, "nein": False},
-        "missing_values": ["?", -9],
-    },
-    "sex": {
-        "kind": "category",
-        "values": ["m", "f"],
-        "map": {"1": "m", "2": "f"},
-        "missing_values": [9],
-    },
-    "when": {
-        "kind": "date",
-        "bounds": ["2020-01-01", "2021-01-01"],
-        "missing_values": ["1900-01-01"],
-    },
-}
+    "lactate": {"kind": "number", "bounds": [0, 30], "transform": "log", "offset": 0.5,
+                "outside": "missing"},
+    "hour": {"kind": "cycle", "period": 24, "start": 1, "missing": "centre",
+             "weight": 0.5},
+    "smokes": {"kind": "flag", "map": {"ja": True, "nein": False},
+               "missing_values": ["?", -9]},
+    "sex": {"kind": "category", "values": ["m", "f"], "map": {"1": "m", "2": "f"},
+            "missing_values": [9]},
+    "when": {"kind": "date", "bounds": ["2020-01-01", "2021-01-01"],
+             "missing_values": ["1900-01-01"]},
+}  # fmt: skip
 
 
 def test_each_key_is_in_the_digest_and_survives_a_file(tmp_path: Path) -> None:
@@ -517,97 +472,50 @@ def test_a_digest_says_nothing_of_keys_that_are_left_out() -> None:
 @pytest.mark.parametrize(
     ("column", "sentence"),
     [
-        (
-            {"kind": "category", "values": ["a"], "transform": "log"},
-            "a category, so transform must not be: leave it",
-        ),
-        (
-            {
-                "kind": "date",
-                "bounds": ["2020-01-01", "2021-01-01"],
-                "transform": "log",
-            },
-            "so transform must not be",
-        ),
-        (
-            {"kind": "number", "bounds": [1, 2], "transform": "sqrt"},
-            "transform is 'sqrt'",
-        ),
-        (
-            {"kind": "number", "bounds": [1, 2], "offset": 1},
-            "transform is 'none', so offset must not be: leave it out",
-        ),
-        (
-            {"kind": "number", "bounds": [-1, 2], "transform": "log", "offset": 1},
-            (
-                "the lower bound is -1 and offset 1, but a logarithm is of what is"
-                " above 0: give an offset above 1"
-            ),
-        ),
-        (
-            {
-                "kind": "number",
-                "bounds": [1, 2],
-                "transform": "log",
-                "offset": math.inf,
-            },
-            "offset is inf",
-        ),
-        (
-            {"kind": "flag", "outside": "missing"},
-            "it is a flag, so outside must not be: leave it out",
-        ),
-        (
-            {"kind": "cycle", "period": 24, "outside": "missing"},
-            "it is a cycle, so outside must not be",
-        ),
+        ({"kind": "category", "values": ["a"], "transform": "log"},
+         "a category, so transform must not be: leave it"),
+        ({"kind": "date", "bounds": ["2020-01-01", "2021-01-01"], "transform": "log"},
+         "so transform must not be"),
+        ({"kind": "number", "bounds": [1, 2], "transform": "sqrt"},
+         "transform is 'sqrt'"),
+        ({"kind": "number", "bounds": [1, 2], "offset": 1},
+         "transform is 'none', so offset must not be: leave it out"),
+        ({"kind": "number", "bounds": [-1, 2], "transform": "log", "offset": 1},
+         "the lower bound is -1 and offset 1, but a logarithm is of what is"
+         " above 0: give an offset above 1"),
+        ({"kind": "number", "bounds": [1, 2], "transform": "log", "offset": math.inf},
+         "offset is inf"),
+        ({"kind": "flag", "outside": "missing"},
+         "it is a flag, so outside must not be: leave it out"),
+        ({"kind": "cycle", "period": 24, "outside": "missing"},
+         "it is a cycle, so outside must not be"),
         ({"kind": "cycle"}, "it is a cycle, so period must be given: add it"),
         ({"kind": "cycle", "period": 0}, "period is 0"),
         ({"kind": "cycle", "period": math.inf}, "period is inf"),
-        (
-            {"kind": "cycle", "period": 24, "bounds": [0, 24]},
-            "it is a cycle, so bounds must not be: leave it out",
-        ),
-        (
-            {"kind": "number", "bounds": [0, 1], "period": 24},
-            "it is a number, so period must not be: leave it out",
-        ),
-        (
-            {"kind": "number", "bounds": [0, 1], "start": 1},
-            "it is a number, so start must not be: leave it out",
-        ),
-        (
-            {"kind": "flag", "map": {"ja": "yes"}},
-            "map has the value 'yes', which it may not hold",
-        ),
-        (
-            {"kind": "flag", "map": {"ja": 2}},
-            "map has the value 2, which it may not hold: give one of its values",
-        ),
-        (
-            {"kind": "category", "values": ["a"], "map": {"x": "b"}},
-            "map has the value 'b', which it may not hold",
-        ),
-        (
-            {"kind": "flag", "map": {"NA": False}},
-            "map has 'NA', which is a missing cell in all tables",
-        ),
+        ({"kind": "cycle", "period": 24, "bounds": [0, 24]},
+         "it is a cycle, so bounds must not be: leave it out"),
+        ({"kind": "number", "bounds": [0, 1], "period": 24},
+         "it is a number, so period must not be: leave it out"),
+        ({"kind": "number", "bounds": [0, 1], "start": 1},
+         "it is a number, so start must not be: leave it out"),
+        ({"kind": "flag", "map": {"ja": "yes"}},
+         "map has the value 'yes', which it may not hold"),
+        ({"kind": "flag", "map": {"ja": 2}},
+         "map has the value 2, which it may not hold: give one of its values"),
+        ({"kind": "category", "values": ["a"], "map": {"x": "b"}},
+         "map has the value 'b', which it may not hold"),
+        ({"kind": "flag", "map": {"NA": False}},
+         "map has 'NA', which is a missing cell in all tables"),
         ({"kind": "flag", "map": {"1": True, "1.0": False}}, "are not all different"),
-        (
-            {"kind": "flag", "map": {"x": True}, "missing_values": [True]},
-            "map has the value True",
-        ),
+        ({"kind": "flag", "map": {"x": True}, "missing_values": [True]},
+         "map has the value True"),
         ({"kind": "flag", "map": 3}, "map is 3"),
-        (
-            {"kind": "category", "values": ["a", "9"], "missing_values": [9]},
-            "values has '9', which missing_values has",
-        ),
-        (
-            {"kind": "number", "bounds": [0, 1], "missing_values": [math.nan]},
-            "missing_values has nan, which is missing",
-        ),
+        ({"kind": "category", "values": ["a", "9"], "missing_values": [9]},
+         "values has '9', which missing_values has"),
+        ({"kind": "number", "bounds": [0, 1], "missing_values": [math.nan]},
+         "missing_values has nan, which is missing"),
     ],
-)
+)  # fmt: skip
 def test_keys_that_do_not_go_together_have_a_sentence(
     column: dict[str, Any], sentence: str
 ) -> None:
@@ -626,35 +534,13 @@ def test_a_cycle_is_in_no_profile() -> None:
 
 
 ANYTHING = [
-    None,
-    "",
-    "x",
-    "NA",
-    "-9",
-    -9,
-    9,
-    1e300,
-    -1e300,
-    5e-324,
-    math.inf,
-    math.nan,
-    "1583020800000",
-    "25:61",
-    "ja",
-]
+    None, "", "x", "NA", "-9", -9, 9, 1e300, -1e300, 5e-324, math.inf, math.nan,
+    "1583020800000", "25:61", "ja",
+]  # fmt: skip
 ANYTHING += [
-    "2020-02-30",
-    "20200230",
-    "2020-01-01T99",
-    "\ud83d",
-    10**400,
-    "\0",
-    [1],
-    "1_000",
-    True,
-    "99999999",
-    "٣",
-]
+    "2020-02-30", "20200230", "2020-01-01T99", "\ud83d", 10**400, "\0", [1], "1_000",
+    True, "99999999", "٣",
+]  # fmt: skip
 
 
 def test_no_cell_is_an_error_or_changes_another_row() -> None:

@@ -208,10 +208,7 @@ def test_constant_reversed_and_infinite_ranges() -> None:
 def test_no_plan_s_bounds_let_a_row_leave_the_box_that_sensitivities_are_of(
     width: float,
 ) -> None:
-    """A step of 9.07e-319 over 2^17 is rounded to 1 / 1.4 of itself.
-
-    Rows at the upper bound were at 1.8.
-    """
+    """A step of 9.07e-319 over 2^17 is rounded to 1 / 1.4 of itself."""
     rows = np.array([[1e308], [width], [width / 3.0], [0.0], [-1e308]])
     try:
         scaled = [in_box(Bounds((0.0,), (width,)), rows, bits) for bits in (16, 52)]

@@ -121,55 +121,25 @@ def test_other_process_finds_the_same_part(kind: str) -> None:
 @pytest.mark.parametrize(
     ("numbers", "seed", "message"),
     [
-        (
-            (-1, 2, 0),
-            0,
-            (
-                "n_rows is -1, but it must be an integer of at least 0: give for"
-                " example 0."
-            ),
-        ),
-        (
-            (5, 0, 0),
-            0,
-            (
-                "n_parts is 0, but it must be an integer of at least 1: give for"
-                " example 1."
-            ),
-        ),
-        (
-            (5, 2, 2),
-            0,
-            "part is 2, but it must be an integer from 0 to 1: give for example 0.",
-        ),
-        (
-            (5, 2, -1),
-            0,
-            "part is -1, but it must be an integer from 0 to 1: give for example 0.",
-        ),
-        (
-            (5, 2, 0),
-            -3,
-            "seed is -3, but it must be an integer of at least 0: give for example 0.",
-        ),
-        (
-            (5, 2.0, 0),
-            0,
-            (
-                "n_parts is 2.0, but it must be an integer of at least 1: give for"
-                " example 1."
-            ),
-        ),
-        (
-            (5, True, 0),
-            0,
-            (
-                "n_parts is True, but it must be an integer of at least 1: give for"
-                " example 1."
-            ),
-        ),
+        ((-1, 2, 0), 0,
+         "n_rows is -1, but it must be an integer of at least 0: give for"
+         " example 0."),
+        ((5, 0, 0), 0, "n_parts is 0, but it must be an integer of at least 1: give for"
+         " example 1."),
+        ((5, 2, 2), 0,
+         "part is 2, but it must be an integer from 0 to 1: give for example 0."),
+        ((5, 2, -1), 0,
+         "part is -1, but it must be an integer from 0 to 1: give for example 0."),
+        ((5, 2, 0), -3,
+         "seed is -3, but it must be an integer of at least 0: give for example 0."),
+        ((5, 2.0, 0), 0,
+         "n_parts is 2.0, but it must be an integer of at least 1: give for"
+         " example 1."),
+        ((5, True, 0), 0,
+         "n_parts is True, but it must be an integer of at least 1: give for"
+         " example 1."),
     ],
-)
+)  # fmt: skip
 def test_numbers_out_of_range(
     numbers: tuple[Any, Any, Any], seed: int, message: str
 ) -> None:
@@ -193,19 +163,12 @@ def test_unknown_kind() -> None:
     ("values", "message"),
     [
         (None, "needs one value per row: give the column, or choose 'iid'."),
-        (
-            [1, 2],
-            (
-                "column_values has the shape (2,), but it must be (3,): give one value"
-                " for each row."
-            ),
-        ),
-        (
-            [1.0, np.nan, 2.0],
-            "column_values has 1 missing values, but every row must have one",
-        ),
+        ([1, 2], "column_values has the shape (2,), but it must be (3,): give one value"
+         " for each row."),
+        ([1.0, np.nan, 2.0],
+         "column_values has 1 missing values, but every row must have one"),
     ],
-)
+)  # fmt: skip
 def test_column_values(kind: str, values: Any, message: str) -> None:
     with pytest.raises(DataError) as caught:
         partition_indices(3, 2, 0, seed=0, kind=kind, column_values=values)
@@ -258,42 +221,21 @@ def test_fixed_sizes_draw_rows_at_random() -> None:
 @pytest.mark.parametrize(
     ("sizes", "error", "message"),
     [
-        (
-            None,
-            ConfigurationError,
-            (
-                "sizes is None, but the partition kind 'fixed_sizes' needs one size per"
-                " part"
-            ),
-        ),
-        (
-            (3,),
-            ConfigurationError,
-            "sizes has 1 numbers, but there are 2 parts: give one size for each part.",
-        ),
-        (
-            (3, -1),
-            ConfigurationError,
-            (
-                "sizes[1] is -1, but it must be an integer of at least 0: give for"
-                " example 0."
-            ),
-        ),
-        (
-            (3, 2.5),
-            ConfigurationError,
-            "sizes[1] is 2.5, but it must be an integer of at least 0",
-        ),
-        (
-            (3, 3),
-            DataError,
-            (
-                "the sizes add up to 6, but there are 5 rows: give smaller sizes or"
-                " more rows."
-            ),
-        ),
+        (None, ConfigurationError,
+         "sizes is None, but the partition kind 'fixed_sizes' needs one size per"
+         " part"),
+        ((3,), ConfigurationError,
+         "sizes has 1 numbers, but there are 2 parts: give one size for each part."),
+        ((3, -1), ConfigurationError,
+         "sizes[1] is -1, but it must be an integer of at least 0: give for"
+         " example 0."),
+        ((3, 2.5), ConfigurationError,
+         "sizes[1] is 2.5, but it must be an integer of at least 0"),
+        ((3, 3), DataError,
+         "the sizes add up to 6, but there are 5 rows: give smaller sizes or"
+         " more rows."),
     ],
-)
+)  # fmt: skip
 def test_sizes_that_do_not_fit(
     sizes: Any, error: type[Exception], message: str
 ) -> None:
@@ -324,13 +266,9 @@ def test_one_client_per_value(values: list[Any]) -> None:
 def test_one_client_per_value_names_both_numbers(n_parts: int) -> None:
     with pytest.raises(DataError) as caught:
         partition_indices(
-            4,
-            n_parts,
-            0,
-            seed=0,
-            kind="one_client_per_value",
+            4, n_parts, 0, seed=0, kind="one_client_per_value",
             column_values=["a", "b", "c", "a"],
-        )
+        )  # fmt: skip
     assert (
         str(caught.value)
         == f"column_values has 3 distinct values, but there are {n_parts} parts and"

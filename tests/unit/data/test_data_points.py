@@ -85,19 +85,13 @@ class Lazy:
         (Path("rows.csv"), "PosixPath", "read the file, as pandas.read_csv does"),
         ({"a": [1.0], "b": [2.0]}, "dict", "give pandas.DataFrame(points)"),
         (zip([1.0], [2.0], strict=True), "zip", "give list(points)"),
-        (
-            pa.table({"a": [1.0]}).to_reader(),
-            "RecordBatchReader",
-            "give pyarrow.table(points)",
-        ),
-        (
-            ds.dataset(pa.table({"a": [1.0]})),
-            "InMemoryDataset",
-            "give points.to_table()",
-        ),
+        (pa.table({"a": [1.0]}).to_reader(), "RecordBatchReader",
+         "give pyarrow.table(points)"),
+        (ds.dataset(pa.table({"a": [1.0]})), "InMemoryDataset",
+         "give points.to_table()"),
         (Lazy(), "Lazy", "give points.collect()"),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_table_is_told_how_to_become_one(
     given: object, kind: str, mend: str
 ) -> None:

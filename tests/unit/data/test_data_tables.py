@@ -106,10 +106,7 @@ def test_first_row_with_a_number_is_no_header(tmp_path: Path) -> None:
 def test_a_first_row_of_censored_missing_or_equal_cells_is_no_header(
     tmp_path: Path, cell: str
 ) -> None:
-    """A guess that takes it for data fails aloud.
-
-    One that takes it for names would lose a row in silence.
-    """
+    """A guess that takes it for data fails aloud."""
     assert "1 rows with a value that is" in failure(
         write(tmp_path, f"male,{cell}\nfemale,34\n")
     )
@@ -434,9 +431,7 @@ def test_other_encoding(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "gzip", "xlsx"])
 def test_other_files_named_csv(tmp_path: Path, encoding: str) -> None:
-    """A node reads bytes as they are, and would look for its columns in one with an
-    unreadable name.
-    """
+    """A node reads bytes as they are, and would look in vain for its columns."""
     path, text = tmp_path / "rows.csv", "PK,b\n1,2\n"
     content = {"gzip": gzip.compress(text.encode()), "xlsx": b"PK\3\4 and more"}
     path.write_bytes(content.get(encoding) or text.encode(encoding))
@@ -555,9 +550,7 @@ def test_parquet_round_trip(tmp_path: Path, caplog: pytest.LogCaptureFixture) ->
 
 @pytest.mark.parametrize("index", ["__null_dask_index__", "__index_level_0__"])
 def test_an_unnamed_index_is_no_column(tmp_path: Path, index: str) -> None:
-    """Dask's `to_parquet` writes the number of a row as a column, which would be
-    clustered with the others.
-    """
+    """Dask's `to_parquet` writes the number of a row, which would be clustered."""
     pq.write_table(
         pa.table({"a": [0.5, 1.5], index: [0, 1]}), tmp_path / "part.0.parquet"
     )
@@ -616,9 +609,7 @@ def test_parquet_missing_values(tmp_path: Path) -> None:
 def test_a_file_of_a_folder_does_not_decide_how_other_files_are_read(
     tmp_path: Path, kind: str
 ) -> None:
-    """Text of numbers in one file made text of all labels, and the shortest text of all
-    numbers of 32 bits.
-    """
+    """Text of numbers in one file made text of all labels."""
     half = np.float32(5 / 131072)
     pq.write_table(
         pa.table({"a": pa.array([half, 0.1], pa.float32()), "kind": [1, 0]}),

@@ -31,25 +31,17 @@ NUMBERS = [[31.0, 170.0], [47.0, 160.0], [52.0, 180.0]]
 SCHEMA = Layout.of("age,height")
 
 HOSTILE = {
-    "nothing": "",
-    "too few cells": "1",
-    "too many cells": "1,2,3,4,5,6",
-    "an open quote": '9,"open,170',
-    "a quote in a number": '"9,x,170',
-    "censored": ">89,x,170",
-    "a leading zero and text": "007x,x,170",
-    "infinity": "Infinity,x,170",
-    "beyond float64": "1e999,x,170",
-    "a huge integer": f"{'9' * 5000},x,170",
-    "a missing value": ",x,170",
-    "a missing word": "NA,x,170",
-    "a date": "2020-01-01,x,170",
-    "an underscore": "1_0,x,170",
-    "a null byte": "9\0,x,170",
+    "nothing": "", "too few cells": "1", "too many cells": "1,2,3,4,5,6",
+    "an open quote": '9,"open,170', "a quote in a number": '"9,x,170',
+    "censored": ">89,x,170", "a leading zero and text": "007x,x,170",
+    "infinity": "Infinity,x,170", "beyond float64": "1e999,x,170",
+    "a huge integer": f"{'9' * 5000},x,170", "a missing value": ",x,170",
+    "a missing word": "NA,x,170", "a date": "2020-01-01,x,170",
+    "an underscore": "1_0,x,170", "a null byte": "9\0,x,170",
     "bytes that are no UTF-8": "\udcff,x,170",
     "a cell of a megabyte": f'"{"x" * 10**6}",x,170',
     "the header again": "age,kind,height",
-}
+}  # fmt: skip
 
 
 def write(folder: Path, lines: list[str], name: str = "table.csv") -> Path:
@@ -85,10 +77,7 @@ def test_one_row_changes_nothing_but_itself(
 def test_no_row_makes_a_file_look_like_one_of_another_kind(
     tmp_path: Path, begins: str
 ) -> None:
-    """What a file begins with was looked at where that was a row.
-
-    Without a header, or behind one of a letter.
-    """
+    """What a file begins with was looked at where that was a row."""
     for end in ("\n", "\r", "\r\n"):
         for header in ([], ["a,b"], ["a"]):
             layout = Layout(
@@ -124,9 +113,7 @@ def test_no_row_makes_a_file_look_like_one_of_another_kind(
 def test_no_number_in_one_file_is_too_large_for_what_another_holds(
     tmp_path: Path, first: Any, second: Any, numbers: list[float]
 ) -> None:
-    """All files had one type, and one row's integer that floats cannot tell apart was
-    an error of the node.
-    """
+    """All files had one type, and a row's large integer was the node's error."""
     for place, cells in enumerate((first, second)):
         pq.write_table(pa.table({"a": cells}), tmp_path / f"{place}.parquet")
     assert load_declared(tmp_path, Layout(("a",))).points[:, 0].tolist() == numbers
@@ -196,30 +183,18 @@ def test_a_column_of_text_costs_all_rows_and_says_so_on_the_node_alone(
 @pytest.mark.parametrize(
     ("rows", "level", "told"),
     [
-        (
-            ["1,2", ">89,3"],
-            logging.WARNING,
-            "left out rows with cells that are no finite number, in 'age'.",
-        ),
-        (
-            ["1,2", ">89,3", "4,x"],
-            logging.WARNING,
-            "left out rows with cells that are no finite number, in 'age', 'cm'.",
-        ),
-        (
-            [">89,3", "4,x"],
-            logging.ERROR,
-            "NO row has a finite number in each of the columns; look at 'age', 'cm'.",
-        ),
+        (["1,2", ">89,3"], logging.WARNING,
+         "left out rows with cells that are no finite number, in 'age'."),
+        (["1,2", ">89,3", "4,x"], logging.WARNING,
+         "left out rows with cells that are no finite number, in 'age', 'cm'."),
+        ([">89,3", "4,x"], logging.ERROR,
+         "NO row has a finite number in each of the columns; look at 'age', 'cm'."),
     ],
-)
+)  # fmt: skip
 def test_the_columns_that_cost_rows_are_named_on_the_node(
-    rows: list[str],
-    level: int,
-    told: str,
-    tmp_path: Path,
+    rows: list[str], level: int, told: str, tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
-) -> None:
+) -> None:  # fmt: skip
     with caplog.at_level(logging.INFO, logger="flwr_dpkmeans.data"):
         load_declared(path := write(tmp_path, ["age,cm", *rows]), Layout.of("age,cm"))
     assert caplog.record_tuples == [("flwr_dpkmeans.data", level, f"{path}: {told}")]
@@ -369,10 +344,7 @@ def test_a_header_is_said_with_yes_or_no() -> None:
 def test_a_row_of_text_decides_about_no_other_row_however_numbers_are_padded(
     tmp_path: Path,
 ) -> None:
-    """Blocks of plain numbers are read at once, others line by line.
-
-    Both ways must take a cell for the same.
-    """
+    """Blocks of plain numbers are read at once, others line by line."""
     padding = [
         chr(code)
         for code in range(0x3001)

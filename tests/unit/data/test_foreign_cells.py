@@ -40,9 +40,7 @@ WARD = {"kind": "category", "values": ["A", "B"]}
 
 
 def doors(cells: Any, column: dict[str, Any], folder: Path) -> list[list[Any]]:
-    """What a notebook, a node's .csv and .parquet files, and `predict` make of a
-    column: None for a missing cell.
-    """
+    """What a notebook, .csv, .parquet and `predict` make of a column."""
     schema = Schema(
         columns={"v": column, "row": {"kind": "number", "bounds": (0, 1000)}}
     )
@@ -181,9 +179,7 @@ def test_two_columns_of_one_name_are_refused_in_simulation_too(tmp_path: Path) -
 def test_cells_that_cannot_be_read_are_counted_beside_missing_ones(
     door: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Few of them too are a warning: large numbers written as "1,200" would else be
-    left out without a word.
-    """
+    """Numbers written as "1,200" would else be left out without a word."""
     cells = ["1,200", "5", "", "NA"] + ["7"] * 96
     frame = pd.DataFrame(
         {"v": cells, "ward": ["A", "", "a", "A"] + ["B"] * 96, "clean": ["5"] * 100}

@@ -70,12 +70,9 @@ def test_classes_of_a_file(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"rows.{suffix}"
     if suffix == "npz":
         np.savez(
-            path,
-            X=np.zeros((3, 2)),
-            short=np.zeros(2),
-            square=np.zeros((3, 3)),
+            path, X=np.zeros((3, 2)), short=np.zeros(2), square=np.zeros((3, 3)),
             **_arrays(columns),
-        )
+        )  # fmt: skip
     else:
         frame = pandas.DataFrame({"a": [1.0, 2.0, 3.0], **columns})
         frame.to_csv(path, index=False) if suffix == "csv" else frame.to_parquet(path)

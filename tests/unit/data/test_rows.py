@@ -14,18 +14,16 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from support.limits import SetLimits
-from support.machine import replace_user
+from support.machine import replace_call, replace_user
 
 from flwr_dpkmeans import FederatedKMeans, federate
 from flwr_dpkmeans.data import rows
-from flwr_dpkmeans.data import store as store_module
 from flwr_dpkmeans.data.files import raw_table
 from flwr_dpkmeans.data.files.raw_column import RawColumn, joined_column
 from flwr_dpkmeans.data.files.split_column import values_of
@@ -70,7 +68,7 @@ def by_schema(path: Path, store: Store) -> Table:
 
 @pytest.fixture
 def files(tmp_path: Path) -> list[Path]:
-    """One table as a file, as a folder of two with other types and orders, and as text."""
+    """One table as a file, as two files of other types and orders, as text."""
     FRAME.to_parquet(tmp_path / "one.parquet", row_group_size=30)
     (tmp_path / "parts").mkdir()
     FRAME[:200].to_parquet(tmp_path / "parts" / "0.parquet")
@@ -85,12 +83,9 @@ def files(tmp_path: Path) -> list[Path]:
 @pytest.mark.parametrize("load", [declared, by_schema])
 @pytest.mark.parametrize("block", [1, 7, 100, N])
 def test_a_table_has_the_same_bits_however_it_is_read(
-    load: Callable[[Path, Store], Table],
-    block: int,
-    files: list[Path],
-    tmp_path: Path,
+    load: Callable[[Path, Store], Table], block: int, files: list[Path], tmp_path: Path,
     set_limits: SetLimits,
-) -> None:
+) -> None:  # fmt: skip
     whole = load(files[0], Store())
     assert isinstance(whole.points, np.ndarray)
     by_hand = (
@@ -306,9 +301,7 @@ def test_files_are_private_and_go_with_their_run_or_an_hour_after_a_kill(
 def test_a_label_among_the_columns_is_none_of_the_kept_points(
     columns: str, tmp_path: Path, set_limits: SetLimits
 ) -> None:
-    """A second process found three names of two columns, so that a table of so many
-    rows could not take part.
-    """
+    """A second process found three names of two columns."""
     set_limits(table_bytes=100)
     table = pd.DataFrame(
         {"a": np.arange(50.0), "b": np.arange(50.0), "class": np.arange(50) % 3}
@@ -396,15 +389,8 @@ def test_a_table_of_over_16_mebibytes_is_large() -> None:
 def test_a_block_has_65536_rows_or_262144_cells_and_at_least_one_row() -> None:
     widths = [0, 1, 4, 5, 2**17, 2**17 + 1, 2**18, 2**18 + 1]
     assert list(map(raw_table.block_rows, widths)) == [
-        65536,
-        65536,
-        65536,
-        52428,
-        2,
-        1,
-        1,
-        1,
-    ]
+        65536, 65536, 65536, 52428, 2, 1, 1, 1,
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("label", ["", "class"])
@@ -443,21 +429,15 @@ def test_rows_that_are_kept_have_labels_only_where_a_column_of_them_is_named(
         (RawColumn("c", None, text=lambda: ["1", "2.0"]), [1.0, 2.0]),
         (RawColumn("c", None, text=lambda: ["1", "x"]), ["1", "x"]),
         (RawColumn("c", np.array([1.0, np.nan]), 1, lambda: ["1", "x"]), ["1", "x"]),
-        (
-            RawColumn("c", np.array([1.0, np.nan])),
-            "has 1 rows with a value that is missing or infinite",
-        ),
-        (
-            RawColumn("c", np.array([-np.inf, np.nan])),
-            "has 2 rows with a value that is missing or infinite",
-        ),
-        (
-            RawColumn("c", None, text=lambda: [None, "x"]),
-            "has 1 rows with a value that is missing or infinite",
-        ),
+        (RawColumn("c", np.array([1.0, np.nan])),
+         "has 1 rows with a value that is missing or infinite"),
+        (RawColumn("c", np.array([-np.inf, np.nan])),
+         "has 2 rows with a value that is missing or infinite"),
+        (RawColumn("c", None, text=lambda: [None, "x"]),
+         "has 1 rows with a value that is missing or infinite"),
         (RawColumn("c", np.array([1.0])), "that is not 2 numbers or texts"),
     ],
-)
+)  # fmt: skip
 def test_rows_are_split_by_numbers_where_there_is_nothing_else(
     column: RawColumn, values: Any
 ) -> None:
@@ -498,9 +478,7 @@ def test_how_many_rows_are_read_is_said_every_ten_seconds(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = iter([100.0, 104.0, 110.0, 112.0, 122.0, 122.5])
-    monkeypatch.setattr(
-        store_module, "time", SimpleNamespace(monotonic=lambda: next(clock))
-    )
+    replace_call(monkeypatch, "monotonic", lambda: next(clock), of=time)
     with caplog.at_level("INFO", logger="flwr_dpkmeans"):
         Store().keep([np.ones((3, 1))] * 5, "t")
     told = ["t: 9 rows read, 0.75 a second", "t: 15 rows read, 0.667 a second"]

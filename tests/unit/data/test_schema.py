@@ -36,7 +36,8 @@ from flwr_dpkmeans.errors import ColumnError, ConfigurationError, DataError
 FILE = """gap_share = 0
 [columns]
 delay = { kind = "number", bounds = [-20, 80], missing = "centre" }
-origin = { kind = "category", values = ["EWR", "JFK", "LGA"], missing = "fill", fill = "JFK", weight = 0.5 }
+origin = { kind = "category", values = ["EWR", "JFK", "LGA"], \
+missing = "fill", fill = "JFK", weight = 0.5 }
 late = { kind = "flag", missing = "centre" }
 when = { kind = "date", bounds = [2013-01-01, "2013-01-11"] }
 month = { kind = "category", values = [1, 2], missing = "centre" }
@@ -267,7 +268,7 @@ def test_values_are_as_far_apart_as_weights_say() -> None:
 
 
 def test_a_row_is_turned_into_points_by_itself(schema: Schema, table: Path) -> None:
-    """Of all tables that some of the rows make: dropping is no statistic of the others."""
+    """Whatever other rows are there: dropping is no statistic of them."""
     header, *lines = CSV.splitlines()
     alone = []
     for line in lines:
@@ -282,9 +283,7 @@ def test_a_row_is_turned_into_points_by_itself(schema: Schema, table: Path) -> N
 
 
 def test_one_row_moves_the_sums_of_categories_by_its_own_length() -> None:
-    """Brute force over all rows that a one-hot block can have, beside a number at its
-    ends.
-    """
+    """Brute force over all one-hot rows, beside a number at its ends."""
     values = [*"ABCDE", None]
     said: dict[str, Any] = {
         "kind": "category",
@@ -341,66 +340,40 @@ def test_a_file_and_an_object_say_the_same(schema: Schema, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("column", "sentence"),
     [
-        (
-            'a = { kind = "nummer", bounds = [0, 1] }',
-            "the schema's column 'a': kind is 'nummer'",
-        ),
+        ('a = { kind = "nummer", bounds = [0, 1] }',
+         "the schema's column 'a': kind is 'nummer'"),
         ('a = { kind = "number" }', "it is a number, so bounds must be given: add it"),
-        (
-            'a = { kind = "flag", bounds = [0, 1] }',
-            "it is a flag, so bounds must not be: leave it out",
-        ),
-        (
-            'a = { kind = "number", bounds = [1, 0] }',
-            "a number has a lower, then an upper one: give both",
-        ),
-        (
-            'a = { kind = "number", bounds = ["a", "b"] }',
-            "a number has a lower, then an upper one",
-        ),
-        (
-            'a = { kind = "number", bounds = [1, 0.5] }',
-            "a number has a lower, then an upper one: give both",
-        ),
-        (
-            'a = { kind = "number", bounds = [1, 1] }',
-            "a number has a lower, then an upper one: give both",
-        ),
-        (
-            'a = { kind = "number", bounds = [0, inf] }',
-            "a number has a lower, then an upper one",
-        ),
-        (
-            'a = { kind = "date", bounds = ["2014-01-01", "2013-01-01"] }',
-            "a date has a lower, then an upper one",
-        ),
+        ('a = { kind = "flag", bounds = [0, 1] }',
+         "it is a flag, so bounds must not be: leave it out"),
+        ('a = { kind = "number", bounds = [1, 0] }',
+         "a number has a lower, then an upper one: give both"),
+        ('a = { kind = "number", bounds = ["a", "b"] }',
+         "a number has a lower, then an upper one"),
+        ('a = { kind = "number", bounds = [1, 0.5] }',
+         "a number has a lower, then an upper one: give both"),
+        ('a = { kind = "number", bounds = [1, 1] }',
+         "a number has a lower, then an upper one: give both"),
+        ('a = { kind = "number", bounds = [0, inf] }',
+         "a number has a lower, then an upper one"),
+        ('a = { kind = "date", bounds = ["2014-01-01", "2013-01-01"] }',
+         "a date has a lower, then an upper one"),
         ('a = { kind = "category" }', "it is a category, so values must be given"),
-        (
-            'a = { kind = "category", values = ["x"], fill = "x" }',
-            "missing is 'drop', so fill must not be",
-        ),
-        (
-            'a = { kind = "category", values = ["x"], missing = "fill", fill = "y" }',
-            "it is filled with 'y', which it may",
-        ),
-        (
-            'a = { kind = "number", bounds = [0, 1], missing = "fill", fill = 2 }',
-            "it is filled with 2.0, which it may",
-        ),
-        (
-            'a = { kind = "flag", wieght = 2 }',
-            "the key 'wieght' is not known: did you mean 'weight'?",
-        ),
+        ('a = { kind = "category", values = ["x"], fill = "x" }',
+         "missing is 'drop', so fill must not be"),
+        ('a = { kind = "category", values = ["x"], missing = "fill", fill = "y" }',
+         "it is filled with 'y', which it may"),
+        ('a = { kind = "number", bounds = [0, 1], missing = "fill", fill = 2 }',
+         "it is filled with 2.0, which it may"),
+        ('a = { kind = "flag", wieght = 2 }',
+         "the key 'wieght' is not known: did you mean 'weight'?"),
         ('a = { kind = "flag", weight = 0 }', "weight is 0"),
         ("a = 3", "columns.0 is 3"),
         ('a = { kind = "category", values = ["x", "x"] }', "are not all different"),
-        (
-            '"a=x" = { kind = "flag" }\na = { kind = "category", values = ["x"] }',
-            "are not all different",
-        ),
+        ('"a=x" = { kind = "flag" }\na = { kind = "category", values = ["x"] }',
+         "are not all different"),
         ("", "columns is"),
     ],
-)
+)  # fmt: skip
 def test_what_a_schema_may_not_say_has_a_sentence(
     tmp_path: Path, column: str, sentence: str
 ) -> None:
@@ -432,12 +405,9 @@ def test_a_draft_has_names_and_kinds_and_cannot_be_used_as_it_is(
     drafted = table.with_suffix(".toml")
     said = tomllib.loads(drafted.read_text())["columns"]
     kinds = {
-        "delay": "number",
-        "origin": "category",
-        "late": "flag",
-        "when": "date",
+        "delay": "number", "origin": "category", "late": "flag", "when": "date",
         "month": "number",
-    }
+    }  # fmt: skip
     assert {name: column.pop("kind") for name, column in said.items()} == kinds | {
         "carrier": "category"
     }
@@ -464,7 +434,8 @@ def test_a_draft_says_which_cells_are_not_what_they_seem_to_be(
 ) -> None:
     table, names = tmp_path / "t.csv", "age;cost;id;born;seen;plz;none;ward;x"
     rows = [
-        f"{20 + i % 7},5;1.2{i:02d},5;P{i};0{1 + i % 9}.02.2024;2024-01-1{i % 3};0123{i % 9};;{'AB'[i % 2]};{i % 9}"
+        f"{20 + i % 7},5;1.2{i:02d},5;P{i};0{1 + i % 9}.02.2024;2024-01-1{i % 3};"
+        f"0123{i % 9};;{'AB'[i % 2]};{i % 9}"
         for i in range(40)
     ]
     table.write_text("\ufeff" + "\n".join([names, *rows]) + "\n")
@@ -482,13 +453,8 @@ def test_a_draft_says_which_cells_are_not_what_they_seem_to_be(
     )
     assert kinds == numbers | texts | dict.fromkeys(["born", "seen"], "date")
     assert [line.partition(":")[0] for line in said] == [
-        "'age'",
-        "'cost'",
-        "'id'",
-        "'born'",
-        "'plz'",
-        "'none'",
-    ]
+        "'age'", "'cost'", "'id'", "'born'", "'plz'", "'none'",
+    ]  # fmt: skip
     assert "40 of 40 cells, such as '20,5', are not read as a number" in said[0]
     assert "such as '01.02.2024', are not read as a date" in said[3]
     assert '# "id" = ' in text
@@ -606,11 +572,8 @@ def test_a_code_that_begins_with_zero_is_no_number() -> None:
     assert stated_as_numbers.encode(
         {"month": ["01", "1", "2.0", 2, "x"]}
     ).points.argmax(axis=1).tolist() == [
-        0,
-        0,
-        1,
-        1,
-    ]
+        0, 0, 1, 1,
+    ]  # fmt: skip
 
 
 IDS = {"shop": {"kind": "category", "values": ["1234567890123456", "7"]}}
@@ -633,9 +596,7 @@ IDS = {"shop": {"kind": "category", "values": ["1234567890123456", "7"]}}
 )
 @pytest.mark.parametrize("kind", ["mapping", "frame"])
 def test_a_cell_decides_about_its_own_row_only(kind: str, more: Any) -> None:
-    """A gap made floating-point numbers of a whole column, in which large ones were
-    spelt as 1e15: no row was left.
-    """
+    """A gap made floats of a column, whose large ones were spelt as 1e15."""
     schema = Schema(columns=IDS)
     cells = [1234567890123456, 7, more]
     table: Any = (
@@ -681,9 +642,7 @@ def test_a_mapping_of_other_rows_in_each_column_is_refused() -> None:
 
 
 def test_a_file_of_a_folder_is_read_by_its_own_types(tmp_path: Path) -> None:
-    """One more file, whose only row has a text where others have numbers, made the node
-    fail.
-    """
+    """One file whose only row has a text instead of a number made it fail."""
     number = {"x": {"kind": "number", "bounds": (0, 1)}}
     for place, cells in enumerate(([0.25, 0.5], ["rare"], [True], ["0.75"])):
         pd.DataFrame({"x": cells}).to_parquet(tmp_path / f"{place}.parquet")
@@ -712,10 +671,7 @@ def test_a_text_of_a_database_that_is_no_utf_8_is_an_unknown_cell(
 
 
 def test_each_cell_is_counted_as_read_missing_unknown_or_outside() -> None:
-    """Cells at a bound are inside.
-
-    Of numbers, what is not finite is missing; a row is left out by its first gap.
-    """
+    """Cells at a bound are inside."""
     number, word = (
         {"kind": "number", "bounds": (0, 10)},
         {"kind": "category", "values": ["a"]},
@@ -756,54 +712,23 @@ def test_a_column_with_unknown_cells_may_be_of_another_unit_too() -> None:
     [
         (100, 0, 0, None, ""),
         (100, 0, 1, None, ""),
-        (
-            100,
-            0,
-            2,
-            logging.WARNING,
-            "over 1% of the cells lie outside the bounds of a",
-        ),
-        (
-            90,
-            0,
-            0,
-            logging.INFO,
-            "of 100 rows, cells are missing in 'a' 10; 10 rows left out",
-        ),
-        (
-            89,
-            0,
-            0,
-            logging.WARNING,
-            "of 100 rows, cells are missing in 'a' 11; 11 rows left out",
-        ),
-        (
-            99,
-            1,
-            0,
-            logging.WARNING,
-            (
-                "of 100 rows, cells are missing in 'a' 1; 1 rows left out; of these"
-                " cells, spelt as nothing that the column may hold: 'a' 1"
-            ),
-        ),
-        (
-            0,
-            0,
-            0,
-            logging.ERROR,
-            "of 100 rows, cells are missing in 'a' 100; 100 rows left out",
-        ),
+        (100, 0, 2, logging.WARNING,
+         "over 1% of the cells lie outside the bounds of a"),
+        (90, 0, 0, logging.INFO,
+         "of 100 rows, cells are missing in 'a' 10; 10 rows left out"),
+        (89, 0, 0, logging.WARNING,
+         "of 100 rows, cells are missing in 'a' 11; 11 rows left out"),
+        (99, 1, 0, logging.WARNING,
+         "of 100 rows, cells are missing in 'a' 1; 1 rows left out; of these"
+         " cells, spelt as nothing that the column may hold: 'a' 1"),
+        (0, 0, 0, logging.ERROR,
+         "of 100 rows, cells are missing in 'a' 100; 100 rows left out"),
     ],
-)
+)  # fmt: skip
 def test_an_owner_is_told_of_gaps_the_louder_the_more_there_are(
-    caplog: pytest.LogCaptureFixture,
-    read: int,
-    unknown: int,
-    outside: int,
-    level: int | None,
-    said: str,
-) -> None:
+    caplog: pytest.LogCaptureFixture, read: int, unknown: int, outside: int,
+    level: int | None, said: str,
+) -> None:  # fmt: skip
     say_once.cache_clear()
     seen = [
         Seen("b", 100, 0, 0, 0, ()),
@@ -934,17 +859,9 @@ def test_a_number_that_a_flag_or_category_may_not_hold_is_unknown_however_it_cam
 
 def test_the_nearest_date_is_shown_as_far_as_there_is_one() -> None:
     days = [
-        -0.49,
-        0.5,
-        -0.5,
-        -699_999.0,
-        -700_000.0,
-        -700_001.0,
-        -1e300,
-        2_899_999.0,
-        2_900_000.0,
-        2_900_001.0,
-    ]
+        -0.49, 0.5, -0.5, -699_999.0, -700_000.0, -700_001.0, -1e300, 2_899_999.0,
+        2_900_000.0, 2_900_001.0,
+    ]  # fmt: skip
     shown = (
         ["1970-01-01"] * 2
         + ["1969-12-31", "0053-06-20"]
@@ -983,10 +900,7 @@ KINDS = Schema(
 
 
 def test_texts_that_are_equal_up_to_a_nul_are_not() -> None:
-    """Releases of pandas before 3.1 hash text up to its first NUL.
-
-    One such cell cost all rows of its category.
-    """
+    """Releases of pandas before 3.1 hash text up to its first NUL."""
     found = KINDS.encode({"g": ["A\0", "A", "A", "B"], "x": [0.5] * 4})
     assert found.points[:, :2].tolist() == [[1, 0], [1, 0], [0, 1]]
 
@@ -995,10 +909,7 @@ def test_texts_that_are_equal_up_to_a_nul_are_not() -> None:
 def test_a_record_of_many_lines_is_one_row_at_most(
     tmp_path: Path, missing: str, caplog: Any
 ) -> None:
-    """Each line was a row of gaps, which a schema filled.
-
-    One patient's note was 60 rows.
-    """
+    """Each line was a row of gaps, which a schema filled."""
     note = "\n".join(["x"] * 60)
     (tmp_path / "notes.csv").write_text(
         f'age,sex,note\n30,f,"none"\n40,m,"{note}"\n50,f,"none"\n'

@@ -172,31 +172,15 @@ LARGEST = sys.float_info.max
     ("data", "rows", "told"),
     [
         (np.array([[1.0, 2.0], [3.0, 4.0]]), [[1.0, 2.0], [3.0, 4.0]], ""),
-        (
-            np.array([[1.0, np.nan], [3.0, 4.0], [np.inf, 0.0]]),
-            [[3.0, 4.0]],
-            "left out rows with a value",
-        ),
-        (
-            np.array([[np.nan, 2.0], [3.0, -np.inf]]),
-            [],
-            "left out ALL rows, each with a value",
-        ),
+        (np.array([[1.0, np.nan], [3.0, 4.0], [np.inf, 0.0]]), [[3.0, 4.0]],
+         "left out rows with a value"),
+        (np.array([[np.nan, 2.0], [3.0, -np.inf]]), [],
+         "left out ALL rows, each with a value"),
         (np.array([[1, 2]]), [[1.0, 2.0]], ""),
-        (
-            pd.DataFrame({"a": [1, None, "x", 4], "b": [1.5, 2.0, 3.0, True]}),
-            [[1.0, 1.5], [4.0, 1.0]],
-            "left out rows",
-        ),
-        (
-            [
-                [np.float32(np.inf), 1.0],
-                [np.float32(2.0), None],
-                [np.float32(3.0), 4.0],
-            ],
-            [[3.0, 4.0]],
-            "left out rows",
-        ),
+        (pd.DataFrame({"a": [1, None, "x", 4], "b": [1.5, 2.0, 3.0, True]}),
+         [[1.0, 1.5], [4.0, 1.0]], "left out rows"),
+        ([[np.float32(np.inf), 1.0], [np.float32(2.0), None], [np.float32(3.0), 4.0]],
+         [[3.0, 4.0]], "left out rows"),
         # One cell of a list, or of a frame, gave all cells its type, and the node was
         # seen to fail.
         *(
@@ -218,49 +202,28 @@ LARGEST = sys.float_info.max
                 np.array([1.0]),
             )
         ),
-        (
-            [[1.0, 2.0], [3.0, 4.0], [3.0, 4.0, 5.0], 6.0, "67", [7.0]],
-            [[1.0, 2.0], [3.0, 4.0]],
-            "left out rows",
-        ),
-        (
-            [[np.array(1.0), np.array(2.0)], [np.array(3.0), 4]],
-            [[1.0, 2.0], [3.0, 4.0]],
-            "",
-        ),
-        (
-            [[np.array(1.0), np.array(2.0)], [np.array(3.0), "x"]],
-            [[1.0, 2.0]],
-            "left out rows",
-        ),
+        ([[1.0, 2.0], [3.0, 4.0], [3.0, 4.0, 5.0], 6.0, "67", [7.0]],
+         [[1.0, 2.0], [3.0, 4.0]], "left out rows"),
+        ([[np.array(1.0), np.array(2.0)], [np.array(3.0), 4]], [[1.0, 2.0], [3.0, 4.0]],
+         ""),
+        ([[np.array(1.0), np.array(2.0)], [np.array(3.0), "x"]], [[1.0, 2.0]],
+         "left out rows"),
         (((1, 2), [3, 4], np.array([5, 6])), [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], ""),
-        (
-            pd.DataFrame({"a": [1.0, 1j, 2.0], "b": [3.0, 4.0, 5.0]}),
-            [[1.0, 3.0], [2.0, 5.0]],
-            "left out rows",
-        ),
+        (pd.DataFrame({"a": [1.0, 1j, 2.0], "b": [3.0, 4.0, 5.0]}),
+         [[1.0, 3.0], [2.0, 5.0]], "left out rows"),
         # Beside objects all of its real cells were taken for none.
-        (
-            pd.DataFrame({"a": pd.array([1, 2], "Int64"), "b": pd.Series([2.0, 1j])}),
-            [[1.0, 2.0]],
-            "left out rows",
-        ),
-        (
-            np.array([[1.0, 2.0], [LARGEST, 1.0]], dtype=np.longdouble) * [2, 1],
-            [[2.0, 2.0]],
-            "left out rows",
-        ),
+        (pd.DataFrame({"a": pd.array([1, 2], "Int64"), "b": pd.Series([2.0, 1j])}),
+         [[1.0, 2.0]], "left out rows"),
+        (np.array([[1.0, 2.0], [LARGEST, 1.0]], dtype=np.longdouble) * [2, 1],
+         [[2.0, 2.0]], "left out rows"),
         (pd.DataFrame({"a": [1, 2], "b": [True, False]}), [[1.0, 1.0], [2.0, 0.0]], ""),
         (np.zeros((0, 2)), [], ""),
     ],
-)
+)  # fmt: skip
 def test_rows_with_a_gap_are_left_out_and_nobody_but_the_log_hears_it(
-    data: Any,
-    rows: list[list[float]],
-    told: str,
-    tmp_path: Path,
+    data: Any, rows: list[list[float]], told: str, tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
-) -> None:
+) -> None:  # fmt: skip
     client = client_of(data, tmp_path)
     assert (client.points.tolist(), client.points.shape[1], client.output_dir) == (
         rows,
@@ -365,18 +328,14 @@ def test_a_virtual_clients_part_is_what_the_run_says(tmp_path: Path) -> None:
     ("error", "failure"),
     [
         (RefusalError("No."), Failure(Status.REFUSED, "RefusalError", "No.")),
-        (
-            BudgetError("secret"),
-            Failure(Status.FAILED, "BudgetError", INTERNAL_SENTENCE),
-        ),
+        (BudgetError("secret"),
+         Failure(Status.FAILED, "BudgetError", INTERNAL_SENTENCE)),
         (DataError("secret"), Failure(Status.FAILED, "DataError", TABLE_SENTENCE)),
         (ColumnError("secret", 1, 5), None),
-        (
-            KeyError("secret"),
-            Failure(Status.FAILED, "InternalError", INTERNAL_SENTENCE),
-        ),
+        (KeyError("secret"),
+         Failure(Status.FAILED, "InternalError", INTERNAL_SENTENCE)),
     ],
-)
+)  # fmt: skip
 def test_of_what_goes_wrong_only_a_fixed_sentence_travels(
     error: Exception, failure: Failure | None
 ) -> None:
@@ -500,10 +459,7 @@ def test_a_wrapped_client_without_an_answer_fails_and_the_message_is_as_it_was(
 
 
 def test_a_statistic_is_asked_with_what_was_released_before() -> None:
-    """Of a preliminary round the ranges so far.
-
-    Of another the arrays by name, and then the movements.
-    """
+    """Of a preliminary round the ranges so far."""
     arrays = ArrayRecord(
         {
             "0": Array(np.array([1, 2])),

@@ -48,10 +48,7 @@ def test_records_of_another_kind_are_not_looked_into() -> None:
 
 
 class Kept:
-    """A grid that notes how many messages come at a time.
-
-    Each look finds at most so many replies.
-    """
+    """A grid that notes how many messages come at a time."""
 
     def __init__(self, at_a_time: int = 10**6, gone: int = 0) -> None:
         self.pushed: list[int] = []
@@ -82,9 +79,7 @@ class Kept:
 def asked(
     grid: Any, n: int, timeout: float = 10.0, **options: Any
 ) -> tuple[list[Any], float]:
-    """Replies to so many messages, and how long they took on a clock that moves by
-    waiting only.
-    """
+    """Replies to so many messages, and how long they took."""
     now = [0.0]
     clock = SimpleNamespace(
         monotonic=lambda: now[0],

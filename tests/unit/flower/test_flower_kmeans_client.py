@@ -28,12 +28,9 @@ ROWS = np.array([[0.0, 0.5], [0.25, 3.0], [-2.0, 0.0]])
 def test_what_a_client_is_made_of_is_told_or_refused_at_once(tmp_path: Path) -> None:
     frame = pd.DataFrame(ROWS, columns=["a", "b"])
     given = (
-        (frame, None),
-        (frame, ("x", "y")),
-        (frame, ()),
-        (ROWS, None),
+        (frame, None), (frame, ("x", "y")), (frame, ()), (ROWS, None),
         (ROWS, ("x", "y")),
-    )
+    )  # fmt: skip
     found = [
         KMeansClient(rows, feature_names=names).feature_names for rows, names in given
     ]
@@ -73,16 +70,13 @@ def test_what_a_client_is_made_of_is_told_or_refused_at_once(tmp_path: Path) -> 
     assert agreed[0]["schema"] != agreed[1]["schema"]
 
 
-def test_what_own_rows_say_against_a_result_is_logged_where_it_is_written_and_kept_where_not(
+def test_what_own_rows_say_against_a_result_is_logged_or_kept(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     config = parse_config(
-        n_clusters=2,
-        bounds=((-1.0,), (1.0,)),
-        n_examples=100,
-        algorithm="glloyd",
+        n_clusters=2, bounds=((-1.0,), (1.0,)), n_examples=100, algorithm="glloyd",
         max_iter=1,
-    )
+    )  # fmt: skip
     plan = draft_plan(config, run_id=1, n_clients=2, seed=0, n_features=2)
     report = build_report(plan, [(1, 0)])
     told: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""What a ServerApp refuses before a simulation, and says at the end of a run, by hand."""
+"""What a ServerApp refuses before a simulation, and says at the end of a run."""
 
 from __future__ import annotations
 
@@ -11,11 +11,8 @@ from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.run_config import checked_strategy
 
 BASE: dict[str, Any] = {
-    "algorithm": "fastlloyd",
-    "n-clusters": 3,
-    "num-clients": 3,
-    "bounds": "0,8",
-}
+    "algorithm": "fastlloyd", "n-clusters": 3, "num-clients": 3, "bounds": "0,8",
+}  # fmt: skip
 
 
 def test_simulated_nodes_refusals_are_said_before_they_are_asked(

@@ -24,8 +24,6 @@ from flwr_dpkmeans.flower.strategies.strategy_result import KMeansResult, step_m
 from flwr_dpkmeans.flower.strategies.timeouts import Timeouts
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.secagg.messages import Stage
-from flwr_dpkmeans.sums.draft import draft_plan
-from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.statement import Step
 from flwr_dpkmeans.sums.wire import decode_request
 
@@ -33,12 +31,6 @@ from flwr_dpkmeans.sums.wire import decode_request
 def config(**values: Any) -> Any:
     return parse_config(
         **({"n_clusters": 3, "bounds": ((-1.0,), (1.0,)), "n_examples": 300} | values)
-    )
-
-
-def plan_of(n_clients: int = 4, **values: Any) -> Plan:
-    return draft_plan(
-        config(**values), run_id=7, n_clients=n_clients, seed=1, n_features=2
     )
 
 
@@ -107,13 +99,9 @@ def test_nodes_are_told_of_the_end_of_a_run_that_they_take_part_in(
 def test_what_a_step_moved_is_among_its_metrics() -> None:
     step = Step(1, 2, 3, "lloyd", 4, 0.5, (("counts", 2.0),), 0.25, 0.0)
     assert dict(step_metrics(step)) == {
-        "epsilon": 0.5,
-        "n-clients": 4,
-        "attempt": 3,
-        "noise-counts": 2.0,
-        "radius": 0.25,
-        "movement": 0.0,
-    }
+        "epsilon": 0.5, "n-clients": 4, "attempt": 3, "noise-counts": 2.0,
+        "radius": 0.25, "movement": 0.0,
+    }  # fmt: skip
 
 
 def test_simulated_clients_refusals_are_said_before_anybody_is_asked() -> None:

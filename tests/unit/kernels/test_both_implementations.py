@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.on_the_grid import on_grid
 
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kernels import implementation
@@ -24,9 +25,18 @@ from flwr_dpkmeans.kernels.implementation import (
     using,
 )
 from flwr_dpkmeans.kernels.label_sums import sums_and_counts
+from flwr_dpkmeans.kernels.outer_products import (
+    outer_product_sums,
+    outer_product_triangle,
+)
 from flwr_dpkmeans.kernels.projected_labels import project
-from flwr_dpkmeans.kernels.residual_sums import residual_sums, unit_residuals
+from flwr_dpkmeans.kernels.residual_sums import (
+    UnitResiduals,
+    residual_sums,
+    unit_residuals,
+)
 from flwr_dpkmeans.kmeans.proxies.distances import distance_counts
+from flwr_dpkmeans.kmeans.residuals.excess_sums import excess_sums
 
 needs_library = pytest.mark.skipif(
     kernels().library is None, reason="no compiled kernels are installed"
@@ -50,10 +60,6 @@ def assert_same_bits(function: Callable[[], Any]) -> None:
     for expected, array in zip(reference, outcome, strict=True):
         assert (expected.dtype, expected.shape) == (array.dtype, array.shape)
         assert expected.tobytes() == np.ascontiguousarray(array).tobytes()
-
-
-def on_grid(values: Array) -> Array:
-    return np.rint(np.asarray(values) * GRID) / GRID + 0.0
 
 
 def tables(seed: int, n: int, d: int, k: int, kind: str) -> tuple[Array, Array]:
@@ -153,6 +159,50 @@ def test_residuals(
 
 
 @needs_library
+@given(
+    shapes,
+    st.sampled_from([0.0, 2.0**-16, 2.0**-12, 0.3, 1.0, 70.0]),
+    st.integers(1, 5),
+)
+@at_length
+def test_what_lies_beyond_radii(
+    shape: tuple[int, int, int, int, str], radius: float, n_shells: int
+) -> None:
+    rows, centers = tables(*shape)
+    draws = np.random.default_rng(shape[0])
+    k = len(centers)
+    labels = draws.integers(0, k + 2, len(rows)).astype(np.int32)
+    radii = draws.uniform(0, 2, k) * radius
+    growing = np.cumsum(draws.uniform(0.1, 1.0, (k, n_shells)), axis=1)
+    lengths = (2.0**-16 + radii[:, None]) * growing
+    assert_same_bits(lambda: excess_sums(rows, labels, centers, radii, lengths, k + 1))
+    # No row is beyond a shell's end by rounding alone.
+    exact = np.sqrt(np.square(rows - centers[0]).sum(axis=1))
+    if len(exact) and exact.max() > radius:
+        ends = np.full((1, n_shells), exact.max() - radius)
+        middle, bound = centers[:1], np.full(1, radius)
+        assert_same_bits(lambda: excess_sums(rows, labels, middle, bound, ends, 1))
+
+
+@needs_library
+@given(shapes, st.sampled_from([2.0**-16, 0.3, 1.0, 70.0]))
+@at_length
+def test_outer_products(shape: tuple[int, int, int, int, str], radius: float) -> None:
+    rows, centers = tables(*shape)
+    residuals = UnitResiduals(centers[0], radius)
+    assert_same_bits(lambda: outer_product_sums(rows, residuals))
+    assert_same_bits(lambda: outer_product_triangle(rows))
+    assert_same_bits(lambda: outer_product_triangle(rows * 2.0**7))
+
+
+@needs_library
+def test_sums_of_products_that_might_be_rounded_are_left_to_numpy() -> None:
+    draws = np.random.default_rng(0)
+    steps = draws.integers(2**21, 2**22, (1000, 2)) * 2 + 1
+    assert_same_bits(lambda: outer_product_triangle(steps / GRID))
+
+
+@needs_library
 @given(shapes)
 @at_length
 def test_sums_distances_and_clipped_rows(shape: tuple[int, int, int, int, str]) -> None:
@@ -206,12 +256,16 @@ def test_rows_in_the_box(seed: int, d: int, bits: int) -> None:
 def test_what_is_not_exact_is_left_to_numpy(spoil: Callable[[Array], Array]) -> None:
     rows, centers = tables(5, 60, 6, 4, "uniform")
     labels = np.zeros(60, np.int32)
+    ends = np.ones((4, 2))
     with np.errstate(all="ignore"):
         for bad in (spoil(rows), np.vstack([rows[:-1], spoil(rows[-1:])])):
             assert_same_bits(lambda bad=bad: nearest_centroids(bad, centers))
             assert_same_bits(lambda bad=bad: sums_and_counts(bad, labels, 2))
             assert_same_bits(lambda bad=bad: clip_rows(bad, 0.5))
             assert_same_bits(lambda bad=bad: project(bad, rows[:6]))
+            assert_same_bits(
+                lambda bad=bad: excess_sums(bad, labels, centers, ends[:, 0], ends, 4)
+            )
         assert_same_bits(lambda: nearest_centroids(rows, spoil(centers)))
 
 

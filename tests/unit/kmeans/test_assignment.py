@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.on_the_grid import grid_points
 
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.kernels.assignment import nearest_centroids, nearest_labels
 
 
-def grid_points(
-    generator: np.random.Generator, rows: int, features: int, cells: int = 65536
-) -> np.ndarray:
-    """Uniform points of [-1, 1]^d on a grid of 2 * cells + 1 values per axis."""
-    return generator.integers(-cells, cells + 1, (rows, features)) / cells
-
-
 def integer_reference(
     points: np.ndarray, centroids: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Nearest centroids in integer arithmetic; argmin gives ties to the lowest index."""
+    """Nearest centroids in integers; argmin gives ties to the lowest index."""
     x = (points * 65536).astype(np.int64)
     c = (centroids * 65536).astype(np.int64)
     squares = ((x[:, None, :] - c) ** 2).sum(axis=2)
@@ -29,16 +23,10 @@ def integer_reference(
 @pytest.mark.parametrize(
     ("rows", "features", "clusters"),
     [
-        (1, 1, 1),
-        (7, 3, 1),
-        (1000, 2, 2),
-        (5000, 2, 15),
-        (3000, 2, 130),
-        (700, 100, 10),
-        (40_000, 3, 5),
-        (300, 700, 4),
+        (1, 1, 1), (7, 3, 1), (1000, 2, 2), (5000, 2, 15), (3000, 2, 130),
+        (700, 100, 10), (40_000, 3, 5), (300, 700, 4),
     ],
-)
+)  # fmt: skip
 def test_equals_integer_reference(rows: int, features: int, clusters: int) -> None:
     generator = np.random.default_rng(rows + features)
     points, centroids = (
@@ -91,9 +79,7 @@ def test_points_outside_the_box_of_centroids_inside_it() -> None:
 
 @pytest.mark.parametrize("farthest", [1.0, 4.0, 5.0, 2.0**17])
 def test_labels_of_rows_on_the_grid_wherever_they_are(farthest: float) -> None:
-    """Parts of a score that cancel may be so large that the label beside them would
-    have no room.
-    """
+    """Parts of a score that cancel may be so large that labels have no room."""
     generator = np.random.default_rng(3)
     near = grid_points(generator, 64, 1)
     centroids = np.hstack([near, near + generator.integers(0, 2, near.shape) / 65536])
@@ -186,28 +172,20 @@ def test_arguments_are_not_changed() -> None:
     [
         (np.zeros(3), np.zeros((2, 3)), "points has 1 dimensions"),
         (np.zeros((3, 2)), np.zeros(2), "centroids has 1 dimensions"),
-        (
-            np.zeros((3, 2)),
-            np.zeros((2, 3)),
-            "points have 2 features, but the centroids have 3",
-        ),
-        (
-            np.zeros((0, 2)),
-            np.zeros((2, 3)),
-            "points have 2 features, but the centroids have 3",
-        ),
+        (np.zeros((3, 2)), np.zeros((2, 3)),
+         "points have 2 features, but the centroids have 3"),
+        (np.zeros((0, 2)), np.zeros((2, 3)),
+         "points have 2 features, but the centroids have 3"),
         (np.zeros((3, 2)), np.zeros((0, 2)), "at least one centroid"),
     ],
-)
+)  # fmt: skip
 def test_wrong_shapes(points: np.ndarray, centroids: np.ndarray, message: str) -> None:
     with pytest.raises(DataError, match=message):
         nearest_centroids(points, centroids)
 
 
 def test_no_squared_distance_is_negative() -> None:
-    """Of a point that is a centroid, square and doubled score differ by rounding alone,
-    upwards or downwards.
-    """
+    """Of a point that is a centroid, square and score differ by rounding alone."""
     points = np.random.default_rng(9).normal(size=(2000, 3))
     labels, squares = nearest_centroids(points, points[:50])
     assert (labels[:50] == np.arange(50)).all()

@@ -77,10 +77,7 @@ STEPS: dict[str, Callable[[Any, Any], Any]] = {
 def test_a_step_takes_a_few_blocks_of_memory(
     shape: tuple[int, int, int], step: str, set_limits: SetLimits
 ) -> None:
-    """Blocks are an eighth of the usual ones here, and so are the tables.
-
-    Two threads have some of their own.
-    """
+    """Blocks are an eighth of the usual ones here, and so are the tables."""
     set_limits(n_processors=2, block_bytes=SMALL_BLOCK)
     n, k, d = shape
     if step in ("magnitudes", "ranges") and d > 1:

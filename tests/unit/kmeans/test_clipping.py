@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from support.on_the_grid import is_on_grid, on_grid
 
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kernels.clipping import clip_rows, largest_square_within
@@ -22,14 +23,6 @@ from flwr_dpkmeans.kernels.vector_clipping import clip_factor, clip_vector
 Floats = NDArray[np.float64]
 GRID = 2.0**16
 STEP = 1.0 / GRID
-
-
-def on_grid(values: Floats) -> Floats:
-    return np.rint(values * GRID) / GRID + 0.0
-
-
-def is_on_grid(values: Floats) -> bool:
-    return bool(np.array_equal(np.rint(values * GRID), values * GRID))
 
 
 def square_of(vector: Floats) -> Fraction:
@@ -103,15 +96,8 @@ def test_factors_by_hand() -> None:
 def test_rounding_toward_zero_by_hand() -> None:
     values = np.array([0.0, 0.9, -0.9, 1.0, -1.0, 1.1, -1.1, 2.999]) / GRID
     assert (toward_zero(values) * GRID).tolist() == [
-        0.0,
-        0.0,
-        0.0,
-        1.0,
-        -1.0,
-        1.0,
-        -1.0,
-        2.0,
-    ]
+        0.0, 0.0, 0.0, 1.0, -1.0, 1.0, -1.0, 2.0,
+    ]  # fmt: skip
     # One zero only: two bit patterns would be two states.
     assert not np.signbit(toward_zero([-0.5 / GRID, -0.0])).any()
 
@@ -197,10 +183,7 @@ def test_no_vector_is_ever_longer_than_the_bound(
 
 @pytest.mark.parametrize("order", [1, 2])
 def test_vectors_within_the_last_digit_of_the_bound(order: int) -> None:
-    """The computed norm of a vector may be a little too small.
-
-    What seems to fit must fit.
-    """
+    """The computed norm of a vector may be a little too small."""
     generator = np.random.default_rng(order)
     for size in (1, 2, 3, 7, 100, 5000):
         for _ in range(10 if size < 5000 else 2):
@@ -236,10 +219,7 @@ def test_no_more_is_lost_than_a_trillionth_and_rounding(order: int) -> None:
 
 
 def test_a_row_at_a_point_of_the_grid_is_pulled_to_the_one_before_it() -> None:
-    """A half itself would be kept.
-
-    What is computed to be there may be a last digit too long.
-    """
+    """A half itself would be kept."""
     assert clip_rows(np.array([[2.0, 0.0], [0.5, 0.0]]), 0.5).tolist() == [
         [0.5 - 2.0**-16, 0.0],
         [0.5, 0.0],

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from support.cases import pairs
+from support.on_the_grid import is_on_grid
 
 from flwr_dpkmeans.kmeans.proxies.ellipsoid import ellipsoid_of, shrunk_centre
 
@@ -19,14 +20,8 @@ GRID = 2.0**16
 
 
 def in_single_precision(values: Floats) -> bool:
-    """Lengths are no sums: last digits of the noise's scale are gone, and those of
-    small tables are not.
-    """
+    """Lengths without the last digits of the noise's scale."""
     return bool((values.astype(np.float32) == values).all())
-
-
-def is_on_grid(values: Floats) -> bool:
-    return bool((np.rint(values * GRID) == values * GRID).all())
 
 
 def symmetric_noise(generator: np.random.Generator, d: int, noise: float) -> Floats:
@@ -74,9 +69,7 @@ def test_without_noise_the_covariance_comes_back_with_its_trace_scaled() -> None
 
 
 def test_an_off_diagonal_part_is_shrunk_by_half_the_width_of_the_noise() -> None:
-    """Off-diagonal c, d = 2: eigenvalues +-c, the edge is the noise itself, and
-    sqrt(c^2 - s^2) is kept.
-    """
+    """Eigenvalues +-c, the edge is the noise itself: sqrt(c^2 - s^2) is kept."""
     variance, c, s = 0.2, 0.1, 0.06
     found = ellipsoid_of(np.array([[variance, c], [c, variance]]), s, variance)
     kept = math.sqrt(c**2 - s**2)
@@ -89,9 +82,7 @@ def test_an_off_diagonal_part_is_shrunk_by_half_the_width_of_the_noise() -> None
 
 
 def test_the_width_of_the_noise_grows_with_the_root_of_the_columns() -> None:
-    """All off-diagonal c, d = 8: eigenvalues 7 c and -c, the edge is twice the noise,
-    and the trace is 8 times 0.2.
-    """
+    """All off-diagonal c, d = 8: eigenvalues 7 c and -c, the edge twice the noise."""
     c, s = 0.02, 0.03
     found = ellipsoid_of(np.full((8, 8), c) + (0.2 - c) * np.eye(8), s, 0.2)
     kept = math.sqrt((7.0 * c) ** 2 - (2.0 * s) ** 2)
@@ -108,10 +99,7 @@ def test_the_diagonal_is_pulled_to_the_average_by_how_much_noise_explains() -> N
 
 @pytest.mark.parametrize("d", [1, 2, 8, 9, 100])
 def test_where_nothing_stands_out_the_axes_are_the_coordinates(d: int) -> None:
-    """A multiple of the identity has arbitrary eigenvectors.
-
-    Here they are always the same.
-    """
+    """A multiple of the identity has arbitrary eigenvectors."""
     for matrix in (
         np.eye(d) * 0.2,
         symmetric_noise(np.random.default_rng(d), d, 1e-9),
@@ -134,10 +122,7 @@ def test_a_constant_column_and_a_perfect_correlation_are_no_trouble(d: int) -> N
 
 
 def test_an_axis_that_leans_by_less_than_half_a_step_has_positive_zeros() -> None:
-    """Next to an axis 2.7 average variances longer, one relative step leans it by 0.37.
-
-    Of either sign.
-    """
+    """One relative step leans the axis by 0.37, to either side."""
     for sign in (-1.0, 1.0):
         matrix = np.diag([0.56, 0.02, 0.02])
         matrix[0, 1] = matrix[1, 0] = sign * 0.2 / GRID
@@ -197,9 +182,7 @@ def data_covariance(
 def test_last_digits_of_the_noise_change_no_bit(
     d: int, noise: float, n_directions: int
 ) -> None:
-    """The noise's scale comes from a numerical search, which another machine ends a few
-    last digits away.
-    """
+    """Another machine's numerical search ends a few last digits away."""
     generator = np.random.default_rng(100 * d + n_directions)
     for _ in range(5 if d < 40 else 1):
         matrix = data_covariance(generator, d, n_directions) + symmetric_noise(

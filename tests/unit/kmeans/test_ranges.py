@@ -49,15 +49,10 @@ def words(*counts: float) -> NDArray[np.int64]:
 @pytest.mark.parametrize(
     ("value", "edge"),
     [
-        (1.0, 1.0),
-        (1.999, 1.0),
-        (2.0, 2.0),
-        (3.0, 2.0),
-        (0.5, 0.5),
-        (100.0, 64.0),
+        (1.0, 1.0), (1.999, 1.0), (2.0, 2.0), (3.0, 2.0), (0.5, 0.5), (100.0, 64.0),
         (2.0**39, 2.0**39),
     ],
-)
+)  # fmt: skip
 def test_a_value_lies_between_two_powers_of_two(value: float, edge: float) -> None:
     edges = magnitude_edges(-WIDEST_DOMAIN, WIDEST_DOMAIN)
     (place,) = np.flatnonzero(magnitude_histogram(np.array([[value]]), WIDE)[0])
@@ -79,17 +74,10 @@ def test_zero_and_tiny_values_share_the_middle_bin() -> None:
 @pytest.mark.parametrize(
     "domain",
     [
-        (-4.0, 4.0),
-        (0.0, 8.0),
-        (-8.0, -4.0),
-        (-8.0, 4.0),
-        (5.0, 9.0),
-        (3.0, 4.0),
-        (-1e9, 1.0),
-        (7.0, 7.5),
-        (-1.0, 0.0),
+        (-4.0, 4.0), (0.0, 8.0), (-8.0, -4.0), (-8.0, 4.0), (5.0, 9.0), (3.0, 4.0),
+        (-1e9, 1.0), (7.0, 7.5), (-1.0, 0.0),
     ],
-)
+)  # fmt: skip
 def test_every_value_is_in_one_bin_that_meets_the_domain(
     domain: tuple[float, float],
 ) -> None:
@@ -155,10 +143,7 @@ def test_one_row_moves_a_histogram_by_the_root_of_the_number_of_columns_at_most(
 
 
 def test_one_client_moves_the_sum_of_votes_by_no_more_than_a_row() -> None:
-    """At client level a neighbour has none of the client's rows.
-
-    Its vote is replaced by zeros.
-    """
+    """At client level a neighbour has none of the client's rows."""
     for table, copies in itertools.product(tables(), (1, 7, 1000)):
         for histogram in both(np.repeat(table, copies, axis=0)):
             vote = one_vote(histogram)
@@ -278,10 +263,7 @@ def test_a_side_that_is_not_heard_counts_where_it_mirrors_the_other(
 
 @pytest.mark.parametrize(("count", "heard"), [(72.0, True), (70.0, False)])
 def test_both_sides_stand_out_together(count: float, heard: bool) -> None:
-    """Neither does alone.
-
-    Together their noise is sqrt(2) times as large: 141.4 are needed.
-    """
+    """Neither does alone."""
     noise = 100.0 / noise_threshold(1, 1.0)
     found = find_coarse_ranges(released((3.0, count), (-3.0, count)), WIDE, noise)
     assert found.ranges == (((-8.0,), (8.0,)) if heard else WIDE)
@@ -292,10 +274,7 @@ def test_both_sides_stand_out_together(count: float, heard: bool) -> None:
 def test_two_octaves_of_both_sides_stand_out_together(
     count: float, heard: bool
 ) -> None:
-    """100 sqrt(2) sqrt(2) = 200 are needed of the four.
-
-    The range is twice that from -8 to 8.
-    """
+    """100 sqrt(2) sqrt(2) = 200 are needed of the four."""
     noise = 100.0 / noise_threshold(1, 1.0)
     values = [(value, count) for value in (3.0, 5.0, -3.0, -5.0)]
     assert find_coarse_ranges(released(*values), WIDE, noise).ranges == (
@@ -312,10 +291,7 @@ def test_two_octaves_of_both_sides_stand_out_together(
 def test_all_rows_must_nearly_stand_out_of_a_windows_noise(
     sides: tuple[float, ...], low: float, high: float, margin: float, heard: bool
 ) -> None:
-    """Of 1 to 2^8 the noise is sqrt(8) times as large.
-
-    Where both sides are taken as one, sqrt(2) times that.
-    """
+    """Of 1 to 2^8 the noise is sqrt(8) times as large."""
     noise = 100.0 / noise_threshold(1, 1.0)
     root = math.sqrt(8.0 * len(sides))
     values = [
@@ -384,10 +360,7 @@ def test_a_column_is_looked_for_where_the_others_are(
 def test_columns_share_what_stands_out_of_the_noise_of_them_all(
     total: float, shared: bool
 ) -> None:
-    """As one column would, of noise sqrt(9) as large.
-
-    Two of the nine have enough there, if it is.
-    """
+    """As one column would, of noise sqrt(9) as large."""
     counts = np.repeat(
         released((3.0, (total * noise_threshold(1, 30.0) - 86.0) / 7.0)), 9, axis=0
     )
@@ -410,9 +383,7 @@ def test_what_columns_share_is_joined_to_zeros_from_either_side(sign: float) -> 
 
 
 def test_what_columns_share_may_be_four_octaves_and_is_never_zero() -> None:
-    """In one octave or two of the four the last column stands out by 1.6 and 2.3
-    deviations, in all of them by 3.2.
-    """
+    """In one octave the last column has 1.6 deviations, in two 2.3, in all 3.2."""
     octaves = (1.0, 2.0, 4.0, 8.0)
     counts = np.repeat(
         released((0.0, 5000.0), *((value, 500.0) for value in octaves)), 9, axis=0
@@ -437,9 +408,7 @@ def test_noise_outside_of_the_domain_is_not_heard(domain: tuple[float, float]) -
 
 
 def test_columns_that_are_not_alike_share_nothing() -> None:
-    """A range of the largest column for all would drown the others in noise, and one of
-    the others would cut it off.
-    """
+    """The largest's range would drown the others, theirs would cut it off."""
     counts = np.concatenate(
         [released((2.0 ** (3 * column), 40.0)) for column in range(9)]
     )
@@ -499,9 +468,7 @@ def test_range_is_widened_by_a_bin() -> None:
 def test_a_range_that_rows_may_lie_outside_of_is_not_narrowed(
     outside: float, kept: bool
 ) -> None:
-    """Two bins hold 2000 rows, the 30 others the noise of one, sqrt(30), and rows too
-    thin to be heard.
-    """
+    """Two bins hold 2000 rows, 30 others noise, and rows too thin to be heard."""
     counts = np.zeros((1, N_BINS))
     counts[:, 10:12] = 1000.0
     counts[:, ~np.isin(np.arange(N_BINS), (10, 11))] = (
@@ -514,10 +481,7 @@ def test_a_range_that_rows_may_lie_outside_of_is_not_narrowed(
 
 
 def test_just_as_many_rows_outside_as_are_allowed_are_no_more() -> None:
-    """16 bins of 20 rows.
-
-    a quarter of that is 40 in the others and 10 * sqrt(16) for their noise.
-    """
+    """16 bins of 20 rows."""
     counts = np.full((1, N_BINS), 2.5)
     counts[:, 8:24] = 20.0
     coarse = ((0.0,), (float(N_BINS),))
@@ -530,10 +494,7 @@ def test_just_as_many_rows_outside_as_are_allowed_are_no_more() -> None:
 def test_a_range_reaches_past_zero_where_values_seem_to_lie_beyond_its_near_end(
     deviations: float,
 ) -> None:
-    """From 8 to 16 was heard, which was widened by half.
-
-    Nearer to 0 may be anything down to -8.
-    """
+    """From 8 to 16 was heard, which was widened by half."""
     counts = np.zeros((1, N_BINS))
     counts[:, 10:12] = 300.0
     for sign in (1.0, -1.0):
@@ -677,9 +638,7 @@ def test_a_mirrored_range_reaches_as_far_as_its_farther_end() -> None:
 def test_the_mirror_of_all_that_was_heard_is_compared(
     low: float, high: float, mirrored: bool
 ) -> None:
-    """Two octaves of 500 each, and on the other side 0.35 or 0.25 of both, but 0.2 to
-    0.5 of one of them.
-    """
+    """Two octaves of 500 each, on the other side 0.35 or 0.25 of both."""
     noise = 400.0 / noise_threshold(1, 1.0)
     found = find_coarse_ranges(
         released((3.0, 500.0), (5.0, 500.0), (-3.0, low), (-5.0, high)), WIDE, noise

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support.limits import SetLimits
+from support.on_the_grid import on_grid
 
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.kernels.residual_sums import residual_sums, unit_residuals
@@ -22,11 +23,6 @@ from flwr_dpkmeans.kmeans.residuals.radii import RadiusRule, next_radii
 Floats = NDArray[np.float64]
 GRID = 2.0**16
 STEP = 1.0 / GRID
-
-
-def on_grid(values: Any) -> Floats:
-    found: Floats = np.rint(np.asarray(values, dtype=np.float64) * GRID) / GRID + 0.0
-    return found
 
 
 def labels_of(*values: int) -> NDArray[np.int32]:
@@ -43,9 +39,7 @@ def squares_in_steps(rows: Floats) -> list[int]:
 # -- unit residuals --------------------------------------------------------------------
 
 
-def test_residuals_within_the_radius_are_parts_of_it_and_longer_ones_have_length_one() -> (
-    None
-):
+def test_residuals_are_parts_of_the_radius_and_longer_ones_have_length_one() -> None:
     found = unit_residuals(
         np.array([[0.25, 0.0], [0.0, -0.5], [3.0, 4.0], [-30.0, 40.0], [0.0, 0.0]]), 0.5
     )
@@ -66,19 +60,9 @@ def test_what_is_rounded_to_zero_is_a_positive_zero() -> None:
 
 
 RADII = [
-    -1.0,
-    0.0,
-    -0.0,
-    1e-300,
-    2.0**-17,
-    2.0**-16,
-    0.3,
-    1.0,
-    1e9,
-    1e300,
-    math.inf,
+    -1.0, 0.0, -0.0, 1e-300, 2.0**-17, 2.0**-16, 0.3, 1.0, 1e9, 1e300, math.inf,
     math.nan,
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -90,13 +74,9 @@ def test_no_residual_is_longer_than_one_whatever_the_radius_is(
 ) -> None:
     generator = np.random.default_rng(d)
     rows = [
-        np.ones(d),
-        -2.0 * np.ones(d),
-        np.zeros(d),
-        np.full(d, STEP),
-        np.eye(d)[0],
+        np.ones(d), -2.0 * np.ones(d), np.zeros(d), np.full(d, STEP), np.eye(d)[0],
         np.full(d, 1e200),
-    ]
+    ]  # fmt: skip
     direction = generator.normal(size=d)
     if 0.0 < radius < 10.0:
         rows += [
@@ -111,7 +91,7 @@ def test_no_residual_is_longer_than_one_whatever_the_radius_is(
 
 
 def test_a_residual_of_exactly_the_radius_stays_below_one() -> None:
-    """3, 4, 5: in exact arithmetic its length is 1, and no rounding may make it more."""
+    """3, 4, 5: its exact length is 1, and no rounding may make it more."""
     for radius in (1.25, math.nextafter(1.25, 0.0), math.nextafter(1.25, 2.0)):
         (square,) = squares_in_steps(unit_residuals(np.array([[0.75, 1.0]]), radius))
         assert 0.9999 * 2**32 < square <= 2**32
@@ -152,12 +132,9 @@ def test_sums_counts_and_squares_by_hand() -> None:
     )
     # In radii of their own: (0.5, 0), (0.25, 0), (0, 1); (0, 4) -> (0, 1).
     found = residual_sums(
-        points,
-        labels_of(0, 0, 0, 1),
-        centers,
-        radius=np.array([1.0, 0.25, 0.5]),
+        points, labels_of(0, 0, 0, 1), centers, radius=np.array([1.0, 0.25, 0.5]),
         n_rows=4,
-    )
+    )  # fmt: skip
     assert found.sums == pytest.approx(
         np.array([[0.75, 1.0], [0.0, 1.0], [0.0, 0.0], [0.0, 0.0]]), abs=4 * STEP
     )
@@ -299,13 +276,9 @@ def test_the_next_radius_of_all_shrinks_within_its_limits(
 
 
 def naive_radii(
-    radii: Any,
-    squares: Any,
-    counts: Any,
-    explained: Any,
-    noise: float,
+    radii: Any, squares: Any, counts: Any, explained: Any, noise: float,
     counts_noise: float,
-) -> list[float]:
+) -> list[float]:  # fmt: skip
     """One cluster after another, as the page has it."""
     k, n, h = len(radii), sum(counts), RULE.width
     each = []
@@ -364,9 +337,7 @@ def test_next_radii_are_those_of_a_loop_over_clusters(
 def test_a_radius_grows_with_its_own_cluster_where_that_is_told_from_the_others() -> (
     None
 ):
-    """A tight cluster of most rows, a wide one that is mostly clipped, and one of
-    hardly any rows.
-    """
+    """A tight cluster, a wide one that is mostly clipped, one of hardly any rows."""
     squares, counts = np.array([40.0, 90.0, 2.0]), np.array([4000.0, 100.0, 4.0])
     options: dict[str, Any] = {"rule": RULE, "noise": 2.0, "counts_noise": 1.0}
     found = next_radii(np.full(3, 0.25), squares, counts, np.zeros(3), **options)
@@ -406,13 +377,8 @@ def test_no_release_makes_a_radius_that_is_none(size: float) -> None:
         radii = generator.uniform(2.0**-15, 3.0, 6)
         with np.errstate(all="raise", under="ignore"):
             found = next_radii(
-                radii,
-                squares,
-                counts,
-                explained,
-                rule=RULE,
-                noise=noise,
+                radii, squares, counts, explained, rule=RULE, noise=noise,
                 counts_noise=noise,
-            )
+            )  # fmt: skip
         assert (found >= 0.05 * radii * (1 - 1e-12)).all()
         assert (found <= 4.0 * radii).all()

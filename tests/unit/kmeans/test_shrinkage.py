@@ -76,9 +76,7 @@ def test_no_released_count_breaks_anything(noise: float) -> None:
 def test_of_a_known_total_a_likely_count_is_the_mean_over_all_ways_to_split_it(
     k: int, noise: float, part: float
 ) -> None:
-    """By quadrature: a part of k uniformly split ones has the density (1 - t)^(k - 2),
-    of Beta(1, k - 1).
-    """
+    """By quadrature: a part of k uniform ones has the density of Beta(1, k - 1)."""
     total, peak = 3000.0, min(max(part, 0.0), 1.0)
 
     def likelihood(t: float) -> float:
@@ -149,12 +147,7 @@ def test_counts_that_add_up_are_nearer_than_noisy_ones(
 
 @pytest.mark.parametrize("size", [1.0, 2.0**-10])
 def test_counts_are_pulled_together_by_hand(size: float) -> None:
-    """Five counts around 20, squares 100 + 25 + 0 + 25 + 100 = 250.
-
-    Noise 5 explains (5 - 3) * 25 / 250 = 0.2.
-
-    Shares of a client's rows are smaller by far, and so is their scatter.
-    """
+    """Five counts around 20, squares 100 + 25 + 0 + 25 + 100 = 250."""
     counts, left = pulled_together(
         size * np.array([10.0, 15.0, 20.0, 25.0, 30.0]), 5.0 * size
     )
@@ -181,10 +174,7 @@ def test_up_to_three_counts_stay_as_they_are(k: int) -> None:
 def test_pulled_counts_are_nearer_than_noisy_ones_whatever_the_true_ones_are(
     spread: float,
 ) -> None:
-    """And the noise left is the error that remains.
-
-    Where the true counts are alike, it may be too large.
-    """
+    """And the noise left is the error that remains."""
     generator = np.random.default_rng(0)
     errors, own, said = [], [], []
     for _ in range(400):
@@ -238,9 +228,7 @@ def test_one_tau_left_is_the_textbook_posterior_mean() -> None:
 
 
 def test_taus_are_weighed_by_what_all_clusters_show() -> None:
-    """The same sum moves a centroid farther where the other clusters' sums say that
-    steps are long.
-    """
+    """A sum moves a centroid farther where other clusters' steps are long."""
     generator = np.random.default_rng(0)
     own, noise = np.array([[10.0, 0.0]]), 10.0
     found = {}
@@ -255,7 +243,7 @@ def test_taus_are_weighed_by_what_all_clusters_show() -> None:
 
 
 def test_weights_over_taus_by_hand() -> None:
-    """One cluster, one feature, two taus: evidence is tau times the density of the sum."""
+    """Two taus: evidence is tau times the density of the sum."""
     n, s, total = 10.0, 5.0, 8.0
     taus = np.array([2.0, 4.0])
     variances = n**2 * taus + s**2
@@ -269,15 +257,10 @@ def test_weights_over_taus_by_hand() -> None:
 
 
 def naive_steps(
-    sums: list[list[float]],
-    counts: list[float],
-    noises: list[float],
-    v: float,
+    sums: list[list[float]], counts: list[float], noises: list[float], v: float,
     least: float,
-) -> Any:
-    """Every tau's posterior mean of each centroid's step, averaged by tau and the
-    densities of all entries.
-    """
+) -> Any:  # fmt: skip
+    """Every tau's posterior mean of each centroid's step, averaged."""
     taus = [2.0**power for power in range(-20, 3) if 2.0**power >= least]
     weights, means = [], []
     for tau in taus:
@@ -309,28 +292,18 @@ def test_steps_of_several_clusters_in_other_dimensions_are_averages_over_all_tau
         0.3,
     )
     found = shrunk_steps(
-        np.array(sums),
-        counts,
-        sums_noise=noise,
-        counts_noise=1e-6,
-        axis_variance=v,
-        least_tau=least,
-        radius=100.0,
-    )
+        np.array(sums), counts, sums_noise=noise, counts_noise=1e-6, axis_variance=v,
+        least_tau=least, radius=100.0,
+    )  # fmt: skip
     assert found == pytest.approx(
         naive_steps(sums, counts, [noise] * 3, v, least), rel=1e-9
     )
     # Each with a noise and a radius of its own, of which only the first step is beyond.
     noises, radii = np.array([4.0, 20.0, 12.0]), np.array([0.01, 1.0, 100.0])
     found = shrunk_steps(
-        np.array(sums),
-        counts,
-        sums_noise=noises,
-        counts_noise=1e-6,
-        axis_variance=v,
-        least_tau=least,
-        radius=radii,
-    )
+        np.array(sums), counts, sums_noise=noises, counts_noise=1e-6, axis_variance=v,
+        least_tau=least, radius=radii,
+    )  # fmt: skip
     expected = naive_steps(sums, counts, noises.tolist(), v, least)
     assert found[1:] == pytest.approx(expected[1:], rel=1e-9)
     assert found[0] == pytest.approx(
@@ -359,14 +332,9 @@ def test_early_rounds_shrink_less() -> None:
     radius=st.sampled_from((2.0**-12, 0.3, 28.0)),
 )
 def test_steps_are_finite_and_within_the_radius_whatever_was_released(
-    seed: int,
-    k: int,
-    d: int,
-    size: float,
-    noises: tuple[float, float],
-    variance: float,
-    radius: float,
-) -> None:
+    seed: int, k: int, d: int, size: float, noises: tuple[float, float],
+    variance: float, radius: float,
+) -> None:  # fmt: skip
     generator = np.random.default_rng(seed)
     sums, counts = (
         generator.normal(0.0, 1.0, (k, d)) * size,

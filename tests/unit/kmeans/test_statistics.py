@@ -12,16 +12,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.on_the_grid import grid_points
 
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.kernels.cluster_sums import absolute_statistics, relative_statistics
-
-
-def grid_points(
-    generator: np.random.Generator, rows: int, features: int, cells: int = 65536
-) -> np.ndarray:
-    """Uniform points of [-1, 1]^d on a grid of 2 * cells + 1 values per axis."""
-    return generator.integers(-cells, cells + 1, (rows, features)) / cells
 
 
 def reference(

@@ -11,19 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from support.on_the_grid import on_grid
 
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
-from flwr_dpkmeans.kmeans.tails import beyond_radius, excess_sums, shell_lengths
+from flwr_dpkmeans.kmeans.residuals.excess_sums import excess_sums
+from flwr_dpkmeans.kmeans.tails import beyond_radius, shell_lengths
 
 Floats = NDArray[np.float64]
 GRID = 2.0**16
-
-
-def on_grid(values: Floats) -> Floats:
-    """Values as rows of the box have them."""
-    rounded: Floats = np.rint(values * GRID) / GRID
-    return rounded
 
 
 def test_shells_reach_from_the_radius_to_the_farthest_by_one_factor() -> None:
@@ -69,10 +65,7 @@ def test_sums_of_the_excess_by_hand() -> None:
 def test_one_row_adds_one_vector_of_length_at_most_1_whatever_was_released(
     seed: int, d: int, k: int, n_shells: int, radius: float
 ) -> None:
-    """By brute force: with and without each row.
-
-    Any centers, also beyond the box, and any radii.
-    """
+    """By brute force: with and without each row."""
     generator = np.random.default_rng(seed)
     rows = on_grid(
         generator.choice([-1.0, 1.0, 0.0], (8, d))
@@ -112,13 +105,9 @@ def test_pulled_residuals_and_their_excess_are_the_residuals() -> None:
 def test_no_centers_are_refused() -> None:
     with pytest.raises(DataError, match="there are 0 centers"):
         excess_sums(
-            np.zeros((1, 2)),
-            np.zeros(1, dtype=np.int32),
-            np.zeros((0, 2)),
-            np.zeros(0),
-            np.ones((0, 2)),
-            3,
-        )
+            np.zeros((1, 2)), np.zeros(1, dtype=np.int32), np.zeros((0, 2)),
+            np.zeros(0), np.ones((0, 2)), 3,
+        )  # fmt: skip
 
 
 LENGTHS = shell_lengths(np.full(3, 0.25), 5, 2.0)

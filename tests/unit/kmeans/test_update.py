@@ -1,4 +1,4 @@
-"""Centroid updates: the formulas, the clipping guarantee, and equality on all machines."""
+"""Centroid updates: formulas, the clipping guarantee, equality on all machines."""
 
 from __future__ import annotations
 
@@ -36,19 +36,8 @@ def test_round_to_grid() -> None:
 def test_fold_bounces_like_a_ball() -> None:
     values = [0.0, 0.5, -0.5, 1.0, -1.0, 1.25, -1.25, 3.0, 3.25, 5.25, -7.0, 1e-20]
     assert fold(values).tolist() == [
-        0.0,
-        0.5,
-        -0.5,
-        1.0,
-        -1.0,
-        0.75,
-        -0.75,
-        -1.0,
-        -0.75,
-        0.75,
-        1.0,
-        1e-20,
-    ]
+        0.0, 0.5, -0.5, 1.0, -1.0, 0.75, -0.75, -1.0, -0.75, 0.75, 1.0, 1e-20,
+    ]  # fmt: skip
 
 
 @given(st.floats(-1e12, 1e12))
@@ -120,12 +109,9 @@ def test_relative_update_divides_by_the_noisy_count_whatever_its_sign() -> None:
     centroids = np.array([[0.5, 0.0], [0.25, -0.5], [0.0, 0.0]])
     sums = np.array([[1.0, -1.0], [1.0, 0.0], [2.0, 2.0]])
     updated = relative_update(
-        centroids,
-        sums,
-        [4.0, -8.0, 0.0],
-        clip_radius=None,
+        centroids, sums, [4.0, -8.0, 0.0], clip_radius=None,
         post_processing=PostProcessing.FOLD,
-    )
+    )  # fmt: skip
     assert updated.tolist() == [[0.75, -0.25], [0.125, -0.5], [0.0, 0.0]]
 
 
@@ -151,12 +137,9 @@ def test_step_is_clipped_before_folding() -> None:
     )
     assert updated.tolist() == [[0.75]]
     updated = relative_update(
-        [[0.75]],
-        [[100.0]],
-        [1.0],
-        clip_radius=0.5,
+        [[0.75]], [[100.0]], [1.0], clip_radius=0.5,
         post_processing=PostProcessing.TRUNCATE,
-    )
+    )  # fmt: skip
     assert updated.tolist() == [[1.0]]
     updated = relative_update(
         [[0.75]], [[100.0]], [1.0], clip_radius=0.5, post_processing=PostProcessing.NONE

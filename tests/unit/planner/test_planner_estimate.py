@@ -41,31 +41,20 @@ def request_of(
         if name in changes
     }
     return PlanningRequest(
-        n,
-        d,
-        clients,
-        {"n_clusters": 2, "bounds": (0.0, 10.0)} | changes,
-        seeds=2,
+        n, d, clients, {"n_clusters": 2, "bounds": (0.0, 10.0)} | changes, seeds=2,
         **named,
-    )
+    )  # fmt: skip
 
 
 def block(
-    name: str,
-    shape: tuple[int, ...],
-    bound: float,
-    multiplier: float,
+    name: str, shape: tuple[int, ...], bound: float, multiplier: float,
     noise: NoiseShape,
-) -> Block:
+) -> Block:  # fmt: skip
     norm = Norm.L1 if noise is NoiseShape.LAPLACE else Norm.L2
     return Block(
-        name,
-        shape,
-        Sensitivity(norm, bound, PrivacyUnit.RECORD),
-        noise,
-        multiplier,
+        name, shape, Sensitivity(norm, bound, PrivacyUnit.RECORD), noise, multiplier,
         1.0,
-    )
+    )  # fmt: skip
 
 
 def plan_with(sums: str, noise: NoiseShape, trust: str = "oblivious") -> Plan:
@@ -224,47 +213,29 @@ def test_bounds_by_name_have_all_columns_that_are_planned_for(width: int) -> Non
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (
-            {"n": 2},
-            "n_examples is 2, but it must be an integer of at least 3: give 10000.",
-        ),
+        ({"n": 2},
+         "n_examples is 2, but it must be an integer of at least 3: give 10000."),
         ({"d": 0}, "n_features is 0, but it must be an integer of at least 1: give 8."),
-        (
-            {"clients": 1},
-            "n_clients is 1, but it must be an integer of at least 2: give 5.",
-        ),
-        (
-            {"spread": 1.5},
-            (
-                "spread is 1.5, but it must be a finite number strictly between 0 and"
-                " 1: give 0.15."
-            ),
-        ),
-        (
-            {"epsilon": -1.0},
-            "epsilon is -1.0, but it must be a finite number greater than 0: give 1.0.",
-        ),
-        (
-            {"n_clusters": 20_000},
-            "n_examples is 10000, but 20000 clusters need at least as many rows",
-        ),
-        (
-            {"unit": "recrod"},
-            "unit is 'recrod', which is not known: did you mean 'record'?",
-        ),
+        ({"clients": 1},
+         "n_clients is 1, but it must be an integer of at least 2: give 5."),
+        ({"spread": 1.5},
+         "spread is 1.5, but it must be a finite number strictly between 0 and"
+         " 1: give 0.15."),
+        ({"epsilon": -1.0},
+         "epsilon is -1.0, but it must be a finite number greater than 0: give 1.0."),
+        ({"n_clusters": 20_000},
+         "n_examples is 10000, but 20000 clusters need at least as many rows"),
+        ({"unit": "recrod"},
+         "unit is 'recrod', which is not known: did you mean 'record'?"),
         ({"bounds": (1.0, 0.0)}, "the lower one must be smaller"),
         ({"delta": 0.1}, r"delta is 0.1, but it must be below 1/N"),
         ({"algorithms": ("lloyd",)}, "algorithm is 'lloyd', which is not private"),
-        (
-            {"algorithms": ("feddp_kmeans",)},
-            "algorithm is 'feddp_kmeans', whose accuracy depends on the server's own",
-        ),
-        (
-            {"algorithms": ("fastloyd",)},
-            "algorithm is 'fastloyd', which is not known: did you mean 'fastlloyd'?",
-        ),
+        ({"algorithms": ("feddp_kmeans",)},
+         "algorithm is 'feddp_kmeans', whose accuracy depends on the server's own"),
+        ({"algorithms": ("fastloyd",)},
+         "algorithm is 'fastloyd', which is not known: did you mean 'fastlloyd'?"),
     ],
-)
+)  # fmt: skip
 def test_bad_input_is_refused_with_one_sentence(
     change: dict[str, Any], sentence: str
 ) -> None:
@@ -410,10 +381,7 @@ def test_what_a_request_says_of_itself() -> None:
 
 
 def test_what_is_declared_for_a_candidate() -> None:
-    """At client level the rows of a client are what an average one has.
-
-    Whatever is counted is not declared.
-    """
+    """At client level the rows of a client are what an average one has."""
     assert request_of(900).config("glloyd").n_examples == 900
     assert request_of(900, private_count=True).config("glloyd").n_examples is None
     request = request_of(901, clients=30, unit="client", algorithms=("sphere_packing",))
@@ -425,20 +393,14 @@ def test_what_is_declared_for_a_candidate() -> None:
     few = request_of(29, clients=30, unit="client", algorithms=("sphere_packing",))
     assert few.config("sphere_packing").settings.examples_per_client == 1
     stated = request_of(
-        901,
-        clients=30,
-        unit="client",
-        examples_per_client=7,
+        901, clients=30, unit="client", examples_per_client=7,
         algorithms=("sphere_packing",),
-    )
+    )  # fmt: skip
     assert stated.config("sphere_packing").settings.examples_per_client == 7
     drafted = request_of(900, private_count=True).draft("glloyd")
     assert (drafted.n_examples, drafted.run_id, drafted.n_clients, drafted.seed) == (
-        900,
-        1,
-        3,
-        0,
-    )
+        900, 1, 3, 0,
+    )  # fmt: skip
     assert request_of(900).draft("glloyd", seed=5, max_iter=2).seed == 5
     box = (
         request_of(900, bounds="private", bounds_domain=(-5.0, 5.0)).draft("glloyd").box
@@ -468,9 +430,7 @@ def test_the_share_of_counts_in_noise_and_the_least_cluster() -> None:
 
 
 def test_noise_of_residuals_is_in_radii_of_a_cluster() -> None:
-    """The radius of a cluster of the spread's rows is spread sqrt(d), with three
-    features.
-    """
+    """The radius of a cluster of the spread's rows is spread sqrt(d)."""
     residuals = centroid_noise(plan_with("residual_sums", NoiseShape.GAUSSIAN), 0.25)
     assert residuals is not None
     assert residuals == CentroidNoise(

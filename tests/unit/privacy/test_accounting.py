@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 from scipy.special import expit, ndtr
 from support.deltas import compose_delta
 from support.numerical import pld_epsilon
+from support.pricing import Unpriced
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
@@ -52,20 +52,6 @@ def test_gdp_agrees_with_pld(multiplier: float, count: int, delta: float) -> Non
     ours, theirs = compose_epsilon(events, delta), pld_epsilon(events, delta)
     assert ours <= theirs * (1 + 1e-6)
     assert theirs == pytest.approx(ours, rel=0.001)
-
-
-def test_gdp_agrees_with_the_pld_accountant() -> None:
-    import dp_accounting
-    from dp_accounting import pld
-
-    accountant = pld.PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
-    accountant.compose(dp_accounting.GaussianDpEvent(6.0), 20).compose(
-        dp_accounting.GaussianDpEvent(9.0), 5
-    )
-    events = gaussians(6.0, 20) + gaussians(9.0, 5)
-    assert compose_epsilon(events, 1e-6) == pytest.approx(
-        accountant.get_epsilon(1e-6), rel=0.01
-    )
 
 
 def test_gaussians_compose_by_squares() -> None:
@@ -116,9 +102,7 @@ def test_mixture_is_between_its_gaussian_part_and_the_sum(delta: float) -> None:
 
 
 def exact_mixture_delta(epsilon: float, mu: float, pures: list[float]) -> Any:
-    """delta of a Gaussian release and randomized responses, by the definition in 60
-    digits.
-    """
+    """Delta of a Gaussian release and randomized responses, in 60 digits."""
     import mpmath
 
     with mpmath.workdps(60):
@@ -174,13 +158,10 @@ def test_mixture_with_very_much_gaussian_noise_loses_no_digits() -> None:
     )
 
 
-def test_mixture_of_many_different_epsilons_agrees_with_pld_and_is_no_less_than_the_exact_price() -> (
+def test_a_mixture_of_many_epsilons_agrees_with_pld_and_covers_the_exact_price() -> (
     None
 ):
-    """More sums of losses than are kept one by one.
-
-    They are moved to a grid, which must not lower the price.
-    """
+    """More sums of losses than are kept one by one."""
     pures = [0.05 + 0.01 * index for index in range(13)]
     events: list[Event] = [
         GaussianRelease("sums", 2.0),
@@ -211,9 +192,7 @@ def test_pure_and_laplace_releases_of_one_epsilon_cost_the_same() -> None:
 
 
 def test_pld_prices_a_laplace_release_as_the_worst_of_its_epsilon() -> None:
-    """The exact composition of 50 randomized responses, which discrete Laplace noise of
-    scale 1/epsilon nearly is.
-    """
+    """The exact composition of 50 randomized responses."""
     import mpmath
 
     epsilon = pld_epsilon([PureRelease("counts", 0.1)] * 50, 1e-6)
@@ -233,12 +212,10 @@ def test_pld_prices_a_laplace_release_as_the_worst_of_its_epsilon() -> None:
     assert exact > 0.99e-6
 
 
-def test_discrete_laplace_noise_leaks_more_than_continuous_noise_but_not_more_than_priced() -> (
+def test_discrete_laplace_noise_leaks_more_than_continuous_but_not_than_priced() -> (
     None
 ):
-    """On one count with scale 1 (epsilon 1), the total-variation distance is tanh(1/2),
-    as priced at epsilon 0.
-    """
+    """One count with scale 1: the total-variation distance is tanh(1/2)."""
     weights = {k: math.exp(-abs(k)) for k in range(-60, 61)}
     total = sum(weights.values())
     distance = (
@@ -309,9 +286,7 @@ def test_slack_beyond_delta_is_an_error() -> None:
 
 
 def test_slack_at_a_huge_epsilon_is_paid_where_it_is_cheapest() -> None:
-    """(e, delta) implies (epsilon, delta) for e < epsilon, so exp(epsilon) need not
-    multiply the slack.
-    """
+    """(e, delta) implies (epsilon, delta) for e < epsilon."""
     events = gaussians(1.0, 1, 1e-12)
     assert compose_delta(events, 300.0) < 1e-7
     assert compose_delta(events, 300.0) <= compose_delta(events, 5.0)
@@ -415,11 +390,6 @@ def test_a_split_calibration_never_exceeds_the_request(
     sigma = calibrate_gaussian(epsilon, delta, lambda sigma: SAME)
     priced = compose_epsilon(gaussians(sigma * math.sqrt(rounds), rounds), delta)
     assert 0.999 * epsilon <= priced <= epsilon
-
-
-@dataclass(frozen=True)
-class Unpriced:
-    name: str
 
 
 def test_an_unsupported_event_raises_and_changes_nothing() -> None:

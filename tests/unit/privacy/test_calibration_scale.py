@@ -8,11 +8,11 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.pricing import Unpriced
 
 from flwr_dpkmeans.algorithms.lloyd_family.sulloyd import laplace_epsilon
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
@@ -108,7 +108,7 @@ def test_calibrated_scale_is_priced_from_below(plan: Plan, epsilon: float) -> No
 
 @functools.cache
 def scale_of(plan: Plan, epsilon: float, delta: float) -> float:
-    """What several tests compare with; a plan with samples takes a tenth of a second."""
+    """What several tests compare with."""
     return calibrate_scale(plan, epsilon, delta)
 
 
@@ -123,24 +123,18 @@ def test_the_result_does_not_depend_on_the_start(plan: Plan) -> None:
 
 
 @pytest.mark.parametrize("plan", [gaussian, mixed, sampled])
-def test_last_digits_of_a_price_do_not_reach_the_result(
-    plan: Plan, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two machines may differ in the last digits.
-
-    Server and clients must still find the same noise.
-    """
+def test_last_digits_of_a_price_do_not_reach_the_result(plan: Plan) -> None:
+    """Two machines may differ in the last digits."""
     scale = scale_of(plan, 0.7, 1e-6)
     for sign in (1, -1):
         signs = itertools.cycle([sign, -sign, -sign])
 
         def elsewhere(
-            events: Sequence[Event], delta: float, signs: itertools.cycle[int] = signs
-        ) -> float:
-            return compose_epsilon(events, delta) * (1 + 1e-13 * next(signs))
+            noise_scale: float, signs: itertools.cycle[int] = signs
+        ) -> Sequence[Event]:
+            return plan(noise_scale * (1 + 1e-13 * next(signs)))
 
-        monkeypatch.setattr(calibration, "compose_epsilon", elsewhere)
-        assert calibrate_scale(plan, 0.7, 1e-6) == scale
+        assert calibrate_scale(elsewhere, 0.7, 1e-6) == scale
 
 
 def test_gaussian_scale_is_the_gaussian_multiplier() -> None:
@@ -174,11 +168,6 @@ def test_sampling_needs_less_noise_than_none() -> None:
     assert calibrate_scale(sampled, 0.5, 1e-6) < 0.5 * calibrate_scale(
         unsampled, 0.5, 1e-6
     )
-
-
-@dataclass(frozen=True)
-class Unpriced:
-    name: str
 
 
 def test_what_cannot_be_calibrated_is_an_error() -> None:
@@ -255,10 +244,7 @@ def test_search_refuses_what_is_not_a_number() -> None:
 
 @pytest.mark.parametrize("counted", [True, False])
 def test_iterations_get_what_a_count_left_of_epsilon(counted: bool) -> None:
-    """All of it, not only the share that was set aside for them.
-
-    a count of 0.2 leaves 0.8 of 1, and hardly more.
-    """
+    """All of it, not only the share that was set aside for them."""
     public: Any = SimpleNamespace(
         released_events=lambda: [PureRelease("count", 0.2)],
         counted=counted,

@@ -40,16 +40,10 @@ def blocks_of(std: float) -> tuple[int, int]:
 
 
 def accepted(
-    patch: pytest.MonkeyPatch,
-    std: float,
-    coin: int,
-    word: int,
-    uniform: int,
+    patch: pytest.MonkeyPatch, std: float, coin: int, word: int, uniform: int,
     rest: bytes,
-) -> list[int]:
-    """What becomes of one proposal: a coin of 31 bits and a sign, a place, 32 bits of
-    U; all that follows is `rest`.
-    """
+) -> list[int]:  # fmt: skip
+    """What becomes of a proposal: coin and sign, place, U; then come `rest`."""
     bits = next(bits for bits in (8, 16, 32, 64) if 256 * blocks_of(std)[0] <= 2**bits)
     drawn = (
         coin.to_bytes(4, "little")
@@ -69,9 +63,7 @@ def accepted(
 
 
 def wrong_decisions(patch: pytest.MonkeyPatch, std: float) -> int:
-    """How many proposals with a U next to what it is compared with, whatever bits
-    follow, are decided wrongly.
-    """
+    """How many proposals with a U next to its limit are decided wrongly."""
     width, steps = blocks_of(std)
     ends, _, weights = exact_gaussian.block_weights(steps)
     wrong = 0
@@ -99,9 +91,7 @@ def wrong_decisions(patch: pytest.MonkeyPatch, std: float) -> int:
 
 @pytest.mark.parametrize("steps", range(1, 17))
 def test_no_proposal_is_ever_too_unlikely(steps: int) -> None:
-    """Every weight is at least what it must be, those behind the table too, and all
-    make 31 bits.
-    """
+    """Every weight is at least what it must be, and all make 31 bits."""
     ends, heights, weights = exact_gaussian.block_weights(steps)
     scale, n = next(weight.denominator for weight in reversed(weights)), 12 * steps
     whole = [int(weight * scale) for weight in weights[:-1]]
@@ -159,10 +149,7 @@ def test_planted_biases_of_the_last_bits_are_caught(
 
 
 def test_each_block_has_its_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first and last 31 bits of each block, with both signs.
-
-    Zero has only one of them.
-    """
+    """The first and last 31 bits of each block, with both signs."""
     ends = [0, *exact_gaussian.block_weights(14)[0].tolist()]  # 27.5 is 14 blocks of 2
     for block in range(12 * 14):
         for coin in (ends[block], ends[block + 1] - 1):
@@ -175,10 +162,7 @@ def test_each_block_has_its_bits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_places_in_a_block_are_equally_likely(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 2^16 words for a width of 3 the last is no proposal.
-
-    Each place has 21,845 of them.
-    """
+    """Of 2^16 words for a width of 3 the last is no proposal."""
     first = 2 * (int(exact_gaussian.block_weights(14)[0][0]) - 1)
     assert [
         accepted(monkeypatch, 40.0, first, word, 0, b"\0")
@@ -217,9 +201,7 @@ def test_what_lies_behind_the_table_is_reached_and_ends_with_int64(
 def test_exact_comparisons_go_on_until_they_are_clear(
     monkeypatch: pytest.MonkeyPatch, rest: bytes, reached: int
 ) -> None:
-    """U, or what it comes to with bits of 1 alone, is put so close below or above that
-    40 digits do not tell.
-    """
+    """U lies so close below or above that 40 digits do not tell."""
     replace_entropy(monkeypatch, lambda size: rest * size)
     for size in range(1, 160, 3):
         for side in (-1, 1):
@@ -230,9 +212,7 @@ def test_exact_comparisons_go_on_until_they_are_clear(
 
 
 def test_a_draw_without_doubles_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nothing is clear to doubles, fractions decide, and from the same bytes come
-    the same numbers.
-    """
+    """From the same bytes come the same numbers where only fractions decide."""
     generator = np.random.default_rng(5)
     drawn = generator.bytes(16 * 300)
 

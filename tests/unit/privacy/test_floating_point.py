@@ -60,13 +60,9 @@ def block_of(
 ) -> Block:
     norm = Norm.L2 if noise is NoiseShape.GAUSSIAN else Norm.L1
     return Block(
-        "count",
-        shape,
-        Sensitivity(norm, bound, PrivacyUnit.RECORD),
-        noise,
-        multiplier,
+        "count", shape, Sensitivity(norm, bound, PrivacyUnit.RECORD), noise, multiplier,
         1.0,
-    )
+    )  # fmt: skip
 
 
 # -- naive samplers --------------------------------------------------------------------
@@ -100,7 +96,7 @@ def scaled_after_rounding(generator: np.random.Generator) -> Doubles:
     return GRANULARITY * np.rint(generator.normal(0.0, SCALE / GRANULARITY, SIZE))
 
 
-# -- attacks: functions of a released double that decide between the true values 0 and 1 ---
+# -- attacks: functions of a released double that decide between true 0 and 1 ----------
 
 
 def finest_bit(released: Doubles) -> NDArray[np.int64]:
@@ -112,10 +108,7 @@ def finest_bit(released: Doubles) -> NDArray[np.int64]:
 
 
 def is_reachable(released: Doubles, true_value: float) -> NDArray[np.bool_]:
-    """Whether the textbook's Laplace sampler can have made each double of a true value.
-
-    It tries all uniforms near.
-    """
+    """Whether the textbook's sampler can have made each double of a true value."""
     noise = released - true_value
     sign = np.where(noise <= 0.0, 1.0, -1.0)
     place = np.rint(np.exp(-np.abs(noise) / SCALE) * 2.0**53)
@@ -151,9 +144,7 @@ EVENTS: dict[str, Callable[[Doubles], NDArray[np.bool_]]] = {
 
 
 def leaked_epsilon(zero: Doubles, one: Doubles) -> dict[str, float]:
-    """Lower bound of epsilon that each event proves, wrong with a probability of at
-    most `CONFIDENCE`.
-    """
+    """Lower bound of epsilon that each event proves, wrong up to `CONFIDENCE`."""
     found = {}
     for name, event in EVENTS.items():
         counts = [int(event(sample).sum()) for sample in (zero, one)]
@@ -174,9 +165,7 @@ def leaked_epsilon(zero: Doubles, one: Doubles) -> dict[str, float]:
 
 @pytest.mark.parametrize("name", NAIVE)
 def test_noise_in_doubles_tells_neighbours_apart(name: str) -> None:
-    """One release in ten or more rules the other true value out, whatever the privacy
-    claimed.
-    """
+    """One release in ten or more rules the other true value out."""
     zero, one = (
         true + NAIVE[name](np.random.default_rng(int(true) + 7)) for true in (0.0, 1.0)
     )
@@ -186,9 +175,7 @@ def test_noise_in_doubles_tells_neighbours_apart(name: str) -> None:
     assert leaked_epsilon(zero, one)["bits below 2^-53"] > 3.0
 
 
-def test_the_textbooks_laplace_noise_leaves_values_that_only_one_neighbour_reaches() -> (
-    None
-):
+def test_the_textbooks_laplace_noise_has_values_that_one_neighbour_reaches() -> None:
     zero, one = (
         true + inverse_laplace(np.random.default_rng(int(true) + 7))
         for true in (0.0, 1.0)
@@ -201,10 +188,7 @@ def test_the_textbooks_laplace_noise_leaves_values_that_only_one_neighbour_reach
 
 
 def test_a_lattice_that_the_true_value_is_not_on_tells_it() -> None:
-    """Integers scaled to another grid than the data's.
-
-    The distance from the grid is the true value's own.
-    """
+    """Integers scaled to another grid than the data's."""
     low, high = (
         true + scaled_after_rounding(np.random.default_rng(7))
         for true in (0.3, 1.3 + GRANULARITY / 3)
@@ -228,9 +212,7 @@ def secure_release(true_value: float, noise: NoiseShape) -> Doubles:
 
 @pytest.mark.parametrize("noise", [NoiseShape.GAUSSIAN, NoiseShape.LAPLACE])
 def test_secure_releases_keep_all_that_from_the_attacks(noise: NoiseShape) -> None:
-    """The same attacks prove less than what the noise costs, and every release is a
-    ring word over 2^16.
-    """
+    """The same attacks prove less than the noise costs."""
     zero, one = (secure_release(true, noise) for true in (0.0, 1.0))
     for released in (zero, one):
         assert (finest_bit(released) >= -16).all()
@@ -244,9 +226,7 @@ def test_secure_releases_keep_all_that_from_the_attacks(noise: NoiseShape) -> No
 def test_every_ring_word_near_either_neighbour_is_reached_from_both(
     noise: NoiseShape,
 ) -> None:
-    """Noise of 4 grid steps takes every value of its middle, odd and even, from either
-    true value.
-    """
+    """Noise of 4 steps takes every value of its middle, from either true value."""
     block = block_of(noise, 4.0, 2.0**-16, (3000,))
     words = [
         draw_noise((block,), SecureNoise(), 16).view(np.int64) + true for true in (0, 1)
@@ -255,9 +235,7 @@ def test_every_ring_word_near_either_neighbour_is_reached_from_both(
 
 
 def test_noise_is_added_to_integers_modulo_2_to_the_64() -> None:
-    """The same noise on neighbouring sums gives neighbouring words, at the ends of the
-    ring too: nothing is rounded.
-    """
+    """Neighbouring sums give neighbouring words, at the ends of the ring too."""
     block = block_of(NoiseShape.GAUSSIAN, 2.0**40, 1.0, (50,))
     for total in (0, 2**53 + 1, 2**63 - 1, 2**64 - 1):
         words = np.full((2, 50), total, dtype=np.uint64)
@@ -304,10 +282,7 @@ def cases() -> list[tuple[float, float]]:
 
 @pytest.mark.parametrize("noise", [NoiseShape.GAUSSIAN, NoiseShape.LAPLACE])
 def test_the_drawn_scale_is_never_below_the_priced_one(noise: NoiseShape) -> None:
-    """Multiplier times bound in grid steps, compared as rationals.
-
-    And above by one rounding only.
-    """
+    """Multiplier times bound in grid steps, compared as rationals."""
     asked, rounded_down = Asked(), 0
     for multiplier, bound in cases():
         block = block_of(noise, multiplier, bound)
@@ -343,10 +318,7 @@ def test_shares_that_are_counted_on_add_up_to_the_priced_variance_to_the_last_bi
 def test_opendp_takes_a_double_as_the_rational_that_it_is(
     family: str, power: int
 ) -> None:
-    """Its own price of a scale is the exact scale's, rounded up.
-
-    No scale is taken for the next one or for 2^power.
-    """
+    """Its own price of a scale is the exact scale's, rounded up."""
     prices = set()
     for ulps in (0, 1, 2, 3):
         scale = Fraction(2**52 + ulps, 2**52) * 2**power
@@ -369,9 +341,7 @@ def test_noise_below_one_grid_step_is_refused_and_never_rounded_up_or_down(
 
 
 def test_what_int64_cuts_off_is_nothing() -> None:
-    """OpenDP saturates: the chance of it at the largest scales is below exp(-100), the
-    slack's own negligible part.
-    """
+    """OpenDP saturates: the chance at the largest scales is below exp(-100)."""
     laplace, std = (
         Fraction(integer_noise._LARGEST_LAPLACE_SCALE),
         Fraction(integer_noise._LARGEST_STD),
@@ -396,18 +366,11 @@ def test_a_biased_opendp_is_refused() -> None:
 
 
 def test_encoding_is_exact_or_refused() -> None:
-    """No value is rounded on its way to the ring, negative zero is zero, and what
-    float64 cannot hold is refused.
-    """
+    """No value is rounded, -0 is 0, and what float64 cannot hold is refused."""
     values = np.array([-0.0, 0.0, 2.0**37, -(2.0**37), 2.0**-16, -(2.0**-16)])
     assert encode(values).values.view(np.int64).tolist() == [
-        0,
-        0,
-        2**53,
-        -(2**53),
-        1,
-        -1,
-    ]
+        0, 0, 2**53, -(2**53), 1, -1,
+    ]  # fmt: skip
     for bad in (
         2.0**-17,
         1.0 + 2.0**-40,
@@ -421,27 +384,18 @@ def test_encoding_is_exact_or_refused() -> None:
             encode(np.array([0.0, bad]))
 
 
-def test_a_coin_falls_no_more_often_than_is_priced(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The threshold of 2^53 equally likely numbers is the rate rounded down, compared
-    as rationals.
-    """
-    thresholds = []
-
-    class Number:
-        def __lt__(self, threshold: int) -> bool:
-            thresholds.append(threshold)
-            return True
-
-    monkeypatch.setattr(
-        "flwr_dpkmeans.sums.plan.secrets.randbelow",
-        lambda n: Number() if n == 2**53 else None,
-    )
+def test_a_coin_falls_no_more_often_than_is_priced() -> None:
+    """The threshold of 2^53 numbers is the rate rounded down, as rationals."""
     for rate in (0.1, 1 / 3, 0.9, math.nextafter(1.0, 0.0), 1e-9, 1e-17):
         config = SimpleNamespace(client_sampling_rate=rate, noise=NoiseKind.SECURE)
         plan: Any = SimpleNamespace(settings=config, seed=1, rates={1: rate, 2: rate})
-        assert takes_part(plan, 2, 1, 0)
-        assert (
-            0 <= Fraction(rate) - Fraction(thresholds[-1], 2**53) < Fraction(1, 2**53)
-        )
+        threshold = math.floor(Fraction(rate) * 2**53)
+        for drawn in (threshold - 1, threshold):
+            coins: list[int] = []
+
+            def draw(sides: int, drawn: int = drawn, coins: list[int] = coins) -> int:
+                coins.append(sides)
+                return drawn
+
+            assert takes_part(plan, 2, 1, 0, draw=draw) is (drawn < threshold)
+            assert coins == [2**53]

@@ -51,9 +51,7 @@ def test_delta_agrees_with_high_precision(epsilon: float, mu: float) -> None:
 
 @pytest.mark.parametrize("t", [-0.9, 0.0, 0.7, 2.4999, 2.5, 3.3, 8.0, 25.0, 38.0])
 def test_the_mills_ratio_and_its_slope_lose_no_digit(t: float) -> None:
-    """The slope 1 - t R(t) is near 1 / t^2 far out, where the difference would lose
-    three digits.
-    """
+    """Far out the slope 1 - t R(t) as a difference would lose three digits."""
     with mpmath.workdps(40):
         ratio = (
             mpmath.sqrt(mpmath.pi / 2)
@@ -72,9 +70,7 @@ def test_the_mills_ratio_and_its_slope_lose_no_digit(t: float) -> None:
     ("epsilon", "mu"), [(700.0, 30.0), (150.0, 10.0), (1.0, 1.0), (0.0, 20.0)]
 )
 def test_the_allowance_for_rounding_by_hand(epsilon: float, mu: float) -> None:
-    """2e-13, and 8 roundoffs of 2^-53 each for the distance y and the slope x + 2 of
-    log delta.
-    """
+    """2e-13, and 8 roundoffs each for the distance y and the slope x + 2."""
     x, y = epsilon / mu - mu / 2, epsilon / mu + mu / 2
     allowance = 2e-13 + 8 * 2.0**-53 * y * (max(x, 0.0) + 2)
     grown = gaussian_delta_bound(epsilon, mu) / gaussian_delta(epsilon, mu) - 1.0
@@ -94,12 +90,9 @@ def test_delta_agrees_with_quadrature_of_the_hockey_stick(
         epsilon / mu + mu / 2
     )  # the likelihood ratio of N(mu, 1) to N(0, 1) is exp(epsilon) there
     value, _ = quad(
-        lambda z: norm.pdf(z, mu) - math.exp(epsilon) * norm.pdf(z),
-        crossing,
-        crossing + 40,
-        epsabs=1e-14,
-        limit=200,
-    )
+        lambda z: norm.pdf(z, mu) - math.exp(epsilon) * norm.pdf(z), crossing,
+        crossing + 40, epsabs=1e-14, limit=200,
+    )  # fmt: skip
     assert gaussian_delta(epsilon, mu) == pytest.approx(value, rel=1e-8)
 
 
@@ -227,9 +220,7 @@ def test_search_lands_on_the_private_side(answer: float) -> None:
 def test_a_group_of_rows_costs_no_more_than_is_said(
     group: int, epsilon: float, delta: float
 ) -> None:
-    """g mu for Gaussian noise, which is within (g epsilon, g exp((g - 1) epsilon)
-    delta).
-    """
+    """g mu is within (g epsilon, g exp((g - 1) epsilon) delta)."""
     mu = 1.0 / gaussian_noise_multiplier(epsilon, delta)
     assert (
         gaussian_delta(group * epsilon, group * mu)

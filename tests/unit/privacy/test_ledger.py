@@ -42,7 +42,6 @@ from flwr_dpkmeans.errors import (
 from flwr_dpkmeans.node import durable_files, ledger_file
 from flwr_dpkmeans.node import ledger as ledger_module
 from flwr_dpkmeans.node.ledger import MemoryLedger, Past
-from flwr_dpkmeans.node.ledger_entries import LedgerEntry
 from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.privacy.gaussian import gaussian_delta, gaussian_epsilon
 from flwr_dpkmeans.privacy.gaussian_cost import GaussianCost, Total
@@ -90,10 +89,7 @@ def test_a_run_costs_what_its_first_release_says_and_runs_add_up(
 
 
 def test_nodes_of_one_host_have_parts_of_what_is_one_run(ledger: AnyLedger) -> None:
-    """Each begins with its own first charge.
-
-    a node that resumes its part still pays for the others'.
-    """
+    """Each begins with its own first charge."""
     for run, time in (("7/1", "10"), ("7/2", "11"), ("8/1", "12")):
         ledger.charge(entry(run, 0, 0.5, time=f"2025-01-31T{time}:00:00+00:00"))
     begun = tuple(f"2025-01-31T{time}:00:00+00:00" for time in (10, 11, 12))
@@ -111,10 +107,7 @@ def test_nodes_of_one_host_have_parts_of_what_is_one_run(ledger: AnyLedger) -> N
 def test_one_table_at_several_nodes_of_a_run_costs_no_more_than_the_ledger_says(
     ledger: AnyLedger, n_nodes: int
 ) -> None:
-    """Its rows count several times under one noise.
-
-    As runs of their own, two parts would cost too little.
-    """
+    """Its rows count several times under one noise."""
     for node in range(n_nodes):
         ledger.charge(entry(f"7/{node}", 0, 2.0))
     epsilon, delta = ledger.past("ward-7", "record").total
@@ -126,10 +119,7 @@ def test_one_table_at_several_nodes_of_a_run_costs_no_more_than_the_ledger_says(
 
 
 def test_runs_in_different_units_are_never_added_up(ledger: AnyLedger) -> None:
-    """Each unit has the whole of the policy's total.
-
-    Neither sees the other's costs, but both count as runs.
-    """
+    """Each unit has the whole of the policy's total."""
     charge(ledger, entry("run-1", 0, 0.75, time="2025-01-31T12:00:00+00:00"), 1.0, 1e-6)
     charge(
         ledger,
@@ -235,11 +225,8 @@ def test_parts_of_one_run_cost_more_than_runs(
 
 def test_what_is_only_noted_is_no_release() -> None:
     assert [entry(attempt=n).is_release for n in (0, 10**6 - 1, 10**6, 2 * 10**6)] == [
-        True,
-        True,
-        False,
-        False,
-    ]
+        True, True, False, False,
+    ]  # fmt: skip
 
 
 def test_the_last_run_of_a_data_set_is_unfinished_until_its_result_has_come(
@@ -263,13 +250,10 @@ def test_the_last_run_of_a_data_set_is_unfinished_until_its_result_has_come(
 @pytest.mark.parametrize(
     "change",
     [
-        {"round_index": -9},
-        {"delta": 0.0},
-        {"delta": 1.0},
-        {"epsilon": 0},
+        {"round_index": -9}, {"delta": 0.0}, {"delta": 1.0}, {"epsilon": 0},
         {"attempt": 0},
     ],
-)
+)  # fmt: skip
 def test_an_entry_may_have_the_ends_of_its_ranges(change: dict[str, Any]) -> None:
     (name, value), kept = next(iter(change.items())), entry(**change)
     assert getattr(kept, name) == value
@@ -327,10 +311,7 @@ def test_who_may_not_be_charged_leaves_nothing(ledger: AnyLedger) -> None:
 def test_of_many_requests_checked_at_once_no_more_are_charged_than_fit(
     ledger: AnyLedger,
 ) -> None:
-    """All have seen an empty ledger before the first is charged.
-
-    What counts is what it says when each is.
-    """
+    """All have seen an empty ledger before the first is charged."""
     outcomes: list[str] = []
     start, total = threading.Barrier(41), room_for(4.5, 0.125)
 
@@ -426,7 +407,7 @@ def test_entries_survive_a_restart(path: Path) -> None:
 def test_a_run_that_is_not_private_is_a_line_that_every_reader_of_json_takes(
     path: Path,
 ) -> None:
-    """JSON has no infinity, and strict readers refuse the word that Python would write."""
+    """JSON has no infinity, and strict readers refuse Python's word for it."""
     FileLedger(path).charge(entry(epsilon=math.inf))
 
     def refused(word: str) -> None:
@@ -525,17 +506,9 @@ def delete_first_line(lines: list[bytes]) -> list[bytes]:
 
 
 MIDDLE = (
-    edit_value,
-    edit_spelling,
-    add_key,
-    delete_line,
-    swap_lines,
-    repeat_line,
-    garble_line,
-    blank_line,
-    nest_line,
-    list_line,
-)
+    edit_value, edit_spelling, add_key, delete_line, swap_lines, repeat_line,
+    garble_line, blank_line, nest_line, list_line,
+)  # fmt: skip
 TAMPERINGS = [(change, 3) for change in MIDDLE] + [(delete_first_line, 1)]
 
 
@@ -576,9 +549,7 @@ def test_restored_backup_is_taken_up_again(filled: Path) -> None:
 
 
 def test_a_ledger_of_an_older_version_is_refused_and_not_misread(path: Path) -> None:
-    """Its epsilons grew with the releases of a run, so they are no bound for a run that
-    was stopped.
-    """
+    """Its epsilons grew with releases, so they bound no run that was stopped."""
     for round_index in range(5):
         FileLedger(path.with_name("old")).charge(old_entry(f"old-{round_index}"))
     lines = path.with_name("old").read_bytes()
@@ -662,18 +633,20 @@ def test_heads_are_written_while_nobody_else_reads(
     filled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[bool] = []
-    write = ledger_file.append_head
+    sync = os.fsync
 
-    def noted(path: Path, checksums: Any) -> None:
-        descriptor = os.open(path, os.O_RDONLY)
-        taken.append(durable_files.lock(descriptor, exclusive=False, wait=False))
-        os.close(descriptor)
-        write(path, checksums)
+    def noted(descriptor: int) -> None:
+        if os.path.sameopenfile(descriptor, head.fileno()):
+            reader = os.open(filled, os.O_RDONLY)
+            taken.append(durable_files.lock(reader, exclusive=False, wait=False))
+            os.close(reader)
+        sync(descriptor)
 
-    monkeypatch.setattr(ledger_file, "append_head", noted)
+    replace_sync(monkeypatch, noted)
     ledger = FileLedger(filled)
-    ledger.accept()
-    ledger.charge(entry("run-2"))
+    with ledger_file.head_path(filled).open() as head:
+        ledger.accept()
+        ledger.charge(entry("run-2"))
     assert taken == [False, False]
 
 
@@ -710,7 +683,7 @@ def test_tail_of_zeros_is_torn(filled: Path) -> None:
 def test_charge_syncs_the_line_then_its_head_and_at_creation_the_folder(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The head's own lines are told apart by how many there are when a file is synced."""
+    """The head's lines are told apart by how many a synced file has."""
     synced: list[tuple[str, int, int]] = []
     real_fsync = os.fsync
 
@@ -731,12 +704,8 @@ def test_charge_syncs_the_line_then_its_head_and_at_creation_the_folder(
     first, head, folder = str(path), str(head_of(path)), str(path.parent)
     beginning = [(first, 0, 0), (head, 0, 1), (folder, 0, 1)]
     assert synced == [
-        *beginning,
-        (first, 1, 1),
-        (head, 1, 2),
-        (first, 2, 2),
-        (head, 2, 3),
-    ]
+        *beginning, (first, 1, 1), (head, 1, 2), (first, 2, 2), (head, 2, 3),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("written", [0, 10])
@@ -819,12 +788,8 @@ def test_two_processes_racing_for_the_last_budget(path: Path) -> None:
         assert charged_epsilon(FileLedger(target)) == 1.0
 
 
-def test_charge_reads_and_writes_under_one_lock(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whatever another process tries between the reading and the writing of a charge
-    has to wait.
-    """
+def test_charge_reads_and_writes_under_one_lock(path: Path) -> None:
+    """What another process tries between reading and writing has to wait."""
     other_done, total = threading.Event(), room_for(1.5, 1.0)
     refused: list[Exception] = []
 
@@ -836,39 +801,29 @@ def test_charge_reads_and_writes_under_one_lock(
         other_done.set()
 
     thread = threading.Thread(target=other)
-    real_encode = ledger_file.encode
 
-    def pause(item: LedgerEntry, previous: str) -> bytes:
-        if item.run_id == "run-1" and not thread.ident:
-            thread.start()
-            assert not other_done.wait(0.2)
-        return real_encode(item, previous)
+    def pause(_: Past) -> None:
+        thread.start()
+        assert not other_done.wait(0.2)
 
-    monkeypatch.setattr(ledger_file, "encode", pause)
-    charge(FileLedger(path), entry("run-1", epsilon=1.0), total, 1e-6)
+    FileLedger(path).charge(entry("run-1", epsilon=1.0), pause)
     thread.join()
     assert len(refused) == 1
     assert charged_epsilon(FileLedger(path)) == 1.0
 
 
-def test_threads_sharing_a_ledger_do_not_take_a_charge_for_damage(
-    filled: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A charge between another thread's reading of the file and its use of what it read
-    has to wait.
-    """
-    ledger = FileLedger(filled)
+def test_threads_sharing_a_ledger_do_not_take_a_charge_for_damage(filled: Path) -> None:
+    """A charge waits for another thread that reads the file."""
+
+    class Slow(FileLedger):
+        def _catch_up(self, complete: bytes, head_file: bytes) -> Any:
+            if not thread.ident:
+                thread.start()
+                thread.join(0.2)
+            return super()._catch_up(complete, head_file)
+
+    ledger = Slow(filled)
     thread = threading.Thread(target=ledger.charge, args=(entry("run-2"),))
-    real_read_both = ledger_file.read_both
-
-    def pause(path: Path) -> tuple[bytes, bytes]:
-        raw = real_read_both(path)
-        if not thread.ident:
-            thread.start()
-            thread.join(0.2)
-        return raw
-
-    monkeypatch.setattr(ledger_file, "read_both", pause)
     assert charged_epsilon(ledger) == 1.25
     thread.join()
     assert charged_epsilon(ledger) == 1.75
@@ -880,7 +835,9 @@ from flwr_dpkmeans.node.ledger import LedgerEntry
 from flwr_dpkmeans.node.ledger_file import FileLedger
 ledger = FileLedger(sys.argv[1])
 for index in range(10**6):
-    ledger.charge(LedgerEntry(f"{sys.argv[2]}-{index}", "ward-7", "ab12", 0, 0, "sums", 1.0, 1e-6, "record"))
+    run = f"{sys.argv[2]}-{index}"
+    line = LedgerEntry(run, "ward-7", "ab12", 0, 0, "sums", 1.0, 1e-6, "record")
+    ledger.charge(line)
     print("charged", index, flush=True)
 """
 
@@ -976,13 +933,9 @@ def test_verify_tells_sound_from_damaged(
 
 def test_verify_as_a_command_exits_1_on_a_missing_ledger(tmp_path: Path) -> None:
     command = [
-        sys.executable,
-        "-m",
-        "flwr_dpkmeans",
-        "ledger",
-        "verify",
+        sys.executable, "-m", "flwr_dpkmeans", "ledger", "verify",
         str(tmp_path / "none"),
-    ]
+    ]  # fmt: skip
     outcome = subprocess.run(
         command,
         capture_output=True,

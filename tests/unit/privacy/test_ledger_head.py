@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,6 @@ from support.machine import replace_call, replace_rights, replace_room, replace_
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.deploy.owner.ledger_report import inspect_ledger
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, ProtocolError
-from flwr_dpkmeans.node import ledger_file
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.ledger_file import FileLedger
 
@@ -74,13 +72,10 @@ def require_stopped(path: Path, sentence: str) -> None:
     before = files_of(path)
     ledger = FileLedger(path)
     uses: tuple[Callable[[], object], ...] = (
-        lambda: ledger.past("ward-7", "record"),
-        lambda: ledger.attempts("run-1-0"),
-        lambda: ledger.attempts("run-1-0"),
-        ledger.entries,
-        ledger.require_usable,
+        lambda: ledger.past("ward-7", "record"), lambda: ledger.attempts("run-1-0"),
+        lambda: ledger.attempts("run-1-0"), ledger.entries, ledger.require_usable,
         lambda: ledger.charge(entry("run-9")),
-    )
+    )  # fmt: skip
     for use in uses * 2:
         with pytest.raises(BudgetError, match=sentence) as caught:
             use()
@@ -247,10 +242,7 @@ def test_an_older_copy_of_the_ledger_alone_is_found_out(filled: Path) -> None:
 
 
 def test_an_older_copy_of_both_files_is_the_owners_doing(filled: Path) -> None:
-    """The limit of a ledger without a key, as the page on the ledger says.
-
-    Whoever owns the disk can put it back.
-    """
+    """The limit of a ledger without a key, as the page on the ledger says."""
     backup = files_of(filled)
     FileLedger(filled).charge(entry("run-2"))
     for name, content in backup:
@@ -304,19 +296,20 @@ def test_an_empty_file_is_a_fresh_ledger(path: Path) -> None:
 def test_a_first_charge_between_two_looks_is_no_deleted_ledger(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A reader finds no ledger.
+    """A reader finds no ledger."""
+    look = os.open
 
-    Until it looks for the head, another process has charged.
-    """
-    real_read_head = ledger_file.read_head
+    def charge_first(place: Any, *how: Any) -> int:
+        try:
+            return look(place, *how)
+        except FileNotFoundError:
+            monkeypatch.undo()
+            fill(path, n_entries=2)
+            raise
 
-    def charge_first(place: Path) -> bytes:
-        monkeypatch.setattr(ledger_file, "read_head", real_read_head)
-        fill(path, n_entries=2)
-        return real_read_head(place)
-
-    monkeypatch.setattr(ledger_file, "read_head", charge_first)
+    replace_call(monkeypatch, "open", charge_first)
     assert charged_epsilon(FileLedger(path)) == 0.5
+    assert os.open is look
 
 
 # -- a disk that fails -----------------------------------------------------------------
@@ -402,7 +395,7 @@ def test_a_file_system_without_locks_is_refused(
     def refused(*_: Any) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    monkeypatch.setattr(fcntl, "flock", refused)
+    replace_call(monkeypatch, "flock", refused, of=fcntl)
     require_stopped(filled, "No locks available")
 
 
@@ -507,40 +500,18 @@ def test_deltas_of_runs_add_up_to_a_total(path: Path, kind: str) -> None:
 # -- clocks ----------------------------------------------------------------------------
 
 
-def test_a_clock_that_jumps_changes_nothing_but_the_time(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_clock_that_jumps_changes_nothing_but_the_time(path: Path) -> None:
     """Order, replays and totals come from the lines, whatever the clock says."""
-    now = [datetime(2025, 1, 31, 12, tzinfo=UTC)]
-
-    class Clock(datetime):
-        @classmethod
-        def now(cls, tz: Any = None) -> datetime:
-            return now[0]
-
-    monkeypatch.setattr("flwr_dpkmeans.privacy.provenance.datetime", Clock)
-    jumps = [
-        timedelta(0),
-        timedelta(days=-20_000),
-        timedelta(days=400_000),
-        timedelta(days=-3),
-        timedelta(0),
-    ]
+    years = ["2025", "1970", "3065", "3065", "3065"]
     total = room_for(5.5, 0.25)
-    for index, jump in enumerate(jumps):
-        now[0] += jump
-        charge(FileLedger(path), entry(f"run-{index}", index, 0.25), total, 1e-6)
+    for index, year in enumerate(years):
+        item = entry(f"run-{index}", index, 0.25, time=f"{year}-01-31T12:00:00+00:00")
+        charge(FileLedger(path), item, total, 1e-6)
         with pytest.raises(ProtocolError, match="already has round"):
-            FileLedger(path).charge(entry(f"run-{index}", index, 0.25))
-    assert [item.time[:4] for item in FileLedger(path).entries()] == [
-        "2025",
-        "1970",
-        "3065",
-        "3065",
-        "3065",
-    ]
-    now[0] = datetime(1970, 1, 1, tzinfo=UTC)
+            FileLedger(path).charge(item)
+    assert [item.time[:4] for item in FileLedger(path).entries()] == years
+    late = entry("run-9", 0, 0.25, time="1970-01-01T00:00:00+00:00")
     with pytest.raises(BudgetError):
-        charge(FileLedger(path), entry("run-9", 0, 0.25), total, 1e-6)
+        charge(FileLedger(path), late, total, 1e-6)
     assert charged_epsilon(FileLedger(path)) == 1.25
     assert verify_ledger(path) == []

@@ -30,26 +30,14 @@ from flwr_dpkmeans.sums.checks.verify import verify_plan
 from flwr_dpkmeans.sums.draft import draft_plan
 
 PLAN = PlanValues(
-    algorithm="dp-lloyd",
-    trust="secure-aggregation",
-    unit="record",
-    epsilon=1.0,
-    epsilon_worst_case=1.5,
-    delta=1e-6,
-    n_clients=5,
-    min_clients=3,
-    noise="secure",
-    bounds_lower=(0.0, -1.0),
-    bounds_upper=(1.0, 1.0),
-)
+    algorithm="dp-lloyd", trust="secure-aggregation", unit="record", epsilon=1.0,
+    epsilon_worst_case=1.5, delta=1e-6, n_clients=5, min_clients=3, noise="secure",
+    bounds_lower=(0.0, -1.0), bounds_upper=(1.0, 1.0),
+)  # fmt: skip
 BASELINE = replace(
-    PLAN,
-    algorithm="lloyd",
-    epsilon=math.inf,
-    epsilon_worst_case=math.inf,
-    delta=0.0,
+    PLAN, algorithm="lloyd", epsilon=math.inf, epsilon_worst_case=math.inf, delta=0.0,
     noise="seeded",
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("plan", [PLAN, BASELINE])
@@ -60,105 +48,49 @@ def test_default_policy_allows_a_simulation(plan: PlanValues) -> None:
 
 def test_policy_allows_a_plan_exactly_at_every_limit() -> None:
     policy = ClientPolicy(
-        max_epsilon_per_run=1.5,
-        max_epsilon_total=2.5,
-        max_delta=1e-6,
-        allowed_trust=("secure-aggregation",),
-        allowed_algorithms=("dp-lloyd", "other"),
-        allowed_units=("record",),
-        min_cohort=3,
-        require_secure_noise=True,
-        allow_non_private=False,
-        allowed_bounds=((0.0, 1.0), (-1.0, 1.0)),
-    )
+        max_epsilon_per_run=1.5, max_epsilon_total=2.5, max_delta=1e-6,
+        allowed_trust=("secure-aggregation",), allowed_algorithms=("dp-lloyd", "other"),
+        allowed_units=("record",), min_cohort=3, require_secure_noise=True,
+        allow_non_private=False, allowed_bounds=((0.0, 1.0), (-1.0, 1.0)),
+    )  # fmt: skip
     policy.check(asked(PLAN, spent_total=1.0))
 
 
 REFUSALS: list[tuple[dict[str, Any], type[DPKMeansError], str]] = [
-    (
-        {"max_epsilon_per_run": 1.25},
-        BudgetError,
-        (
-            "the plan's worst-case epsilon is 1.5, but this client's"
-            " max_epsilon_per_run is 1.25: lower the plan's epsilon or its number of"
-            " retries."
-        ),
-    ),
-    (
-        {"max_epsilon_total": 1.52, "max_delta_total": 1e-6},
-        BudgetError,
-        (
-            "the plan's worst-case epsilon is 1.5, but it does not fit into what is"
-            " left of this client's max_epsilon_total of 1.52: lower the plan's epsilon or"
-            " leave this client out."
-        ),
-    ),
-    (
-        {"max_delta": 1e-7},
-        BudgetError,
-        (
-            "the plan's delta is 1e-06, but this client's max_delta is 1e-07: lower the"
-            " plan's delta."
-        ),
-    ),
-    (
-        {"max_delta_total": 1.5e-6},
-        BudgetError,
-        (
-            "the plan's delta is 1e-06, but it does not fit into what is left of this"
-            " client's max_delta_total of 1.5e-06: lower the plan's delta or leave this"
-            " client out."
-        ),
-    ),
-    (
-        {"allowed_algorithms": ["a", "b"]},
-        RefusalError,
-        (
-            "the plan's algorithm is 'dp-lloyd', but this client allows only 'a', 'b':"
-            " plan with one of them."
-        ),
-    ),
-    (
-        {"allowed_trust": ["local"]},
-        RefusalError,
-        (
-            "the plan's trust model is 'secure-aggregation', but this client allows"
-            " only 'local': plan with one of them."
-        ),
-    ),
-    (
-        {"allowed_units": ["patient"]},
-        RefusalError,
-        (
-            "the plan's privacy unit is 'record', but this client allows only"
-            " 'patient': plan with one of them."
-        ),
-    ),
-    (
-        {"min_cohort": 4},
-        RefusalError,
-        (
-            "the plan goes on with 3 clients, but this client's min_cohort is 4: raise"
-            " the plan's min_clients."
-        ),
-    ),
-    (
-        {"allowed_bounds": [[0, 1], [-0.5, 1]]},
-        RefusalError,
-        (
-            "the plan's bounds of feature 1 are [-1, 1], but this client allows only"
-            " [-0.5, 1]: plan with bounds inside these."
-        ),
-    ),
-    (
-        {"allowed_bounds": [[0, 1]] * 3},
-        RefusalError,
-        (
-            "the plan's box has 2 features, but this client's allowed_bounds has 3:"
-            " plan for the features that were agreed on."
-        ),
-    ),
-]
+    ({"max_epsilon_per_run": 1.25}, BudgetError,
+     "the plan's worst-case epsilon is 1.5, but this client's"
+     " max_epsilon_per_run is 1.25: lower the plan's epsilon or its number of"
+     " retries."),
+    ({"max_epsilon_total": 1.52, "max_delta_total": 1e-6}, BudgetError,
+     "the plan's worst-case epsilon is 1.5, but it does not fit into what is"
+     " left of this client's max_epsilon_total of 1.52: lower the plan's epsilon or"
+     " leave this client out."),
+    ({"max_delta": 1e-7}, BudgetError,
+     "the plan's delta is 1e-06, but this client's max_delta is 1e-07: lower the"
+     " plan's delta."),
+    ({"max_delta_total": 1.5e-6}, BudgetError,
+     "the plan's delta is 1e-06, but it does not fit into what is left of this"
+     " client's max_delta_total of 1.5e-06: lower the plan's delta or leave this"
+     " client out."),
+    ({"allowed_algorithms": ["a", "b"]}, RefusalError,
+     "the plan's algorithm is 'dp-lloyd', but this client allows only 'a', 'b':"
+     " plan with one of them."),
+    ({"allowed_trust": ["local"]}, RefusalError,
+     "the plan's trust model is 'secure-aggregation', but this client allows"
+     " only 'local': plan with one of them."),
+    ({"allowed_units": ["patient"]}, RefusalError,
+     "the plan's privacy unit is 'record', but this client allows only"
+     " 'patient': plan with one of them."),
+    ({"min_cohort": 4}, RefusalError,
+     "the plan goes on with 3 clients, but this client's min_cohort is 4: raise"
+     " the plan's min_clients."),
+    ({"allowed_bounds": [[0, 1], [-0.5, 1]]}, RefusalError,
+     "the plan's bounds of feature 1 are [-1, 1], but this client allows only"
+     " [-0.5, 1]: plan with bounds inside these."),
+    ({"allowed_bounds": [[0, 1]] * 3}, RefusalError,
+     "the plan's box has 2 features, but this client's allowed_bounds has 3:"
+     " plan for the features that were agreed on."),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -292,9 +224,7 @@ def test_malformed_plan_is_refused_by_the_most_permissive_policy(
     ],
 )
 def test_what_no_honest_plan_has_never_reaches_a_policy(change: dict[str, Any]) -> None:
-    """Settings that cannot be are refused where they are read, as is a delta that does
-    not follow from them.
-    """
+    """Settings that cannot be, or a delta that does not follow from them."""
     config = parse_config(n_clusters=2, bounds=((0.0, 0.0), (1.0, 1.0)), n_examples=100)
     plan = draft_plan(config, run_id=1, n_clients=3, seed=1, n_features=2)
     verify_plan(plan)
@@ -378,14 +308,10 @@ def test_from_toml_reads_both_spellings(tmp_path: Path) -> None:
         " true\nallowed-bounds = [[0, 1], [-1.5, 2]]\n"
     )
     assert ClientPolicy.from_toml(path) == ClientPolicy(
-        max_epsilon_per_run=2.0,
-        max_epsilon_total=math.inf,
-        max_delta=1e-6,
-        min_cohort=4,
-        allowed_trust=("secure-aggregation",),
-        require_secure_noise=True,
+        max_epsilon_per_run=2.0, max_epsilon_total=math.inf, max_delta=1e-6,
+        min_cohort=4, allowed_trust=("secure-aggregation",), require_secure_noise=True,
         allowed_bounds=((0.0, 1.0), (-1.5, 2.0)),
-    )
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -429,13 +355,8 @@ def test_pinned_peers_are_a_table_or_a_list(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("peers", "sentence"),
     [
-        (
-            [],
-            (
-                "pinned_peers is [], but it must be a table of names and keys or a list"
-                " of keys, of at least one party"
-            ),
-        ),
+        ([], "pinned_peers is [], but it must be a table of names and keys or a list"
+         " of keys, of at least one party"),
         ({}, "pinned_peers is {}, but it must be"),
         (KEY_A, "but it must be a table of names and keys or a list of keys"),
         (7, "pinned_peers is 7, but it must be"),
@@ -453,7 +374,7 @@ def test_pinned_peers_are_a_table_or_a_list(tmp_path: Path) -> None:
         ({"a": KEY_A, "b": KEY_A}, "twice, but each party has one of its own"),
         ([("a", KEY_A), ("a", KEY_B)], "pinned_peers has the name 'a' twice"),
     ],
-)
+)  # fmt: skip
 def test_malformed_pinned_peers_are_named(peers: Any, sentence: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         ClientPolicy.from_mapping({"pinned-peers": peers})
@@ -551,39 +472,19 @@ def test_bounds_belong_to_names_where_there_are_several_of_both(
 @pytest.mark.parametrize(
     ("limits", "fitting", "refused", "words"),
     [
-        (
-            {"min_cohort": 3},
-            {"min_clients": 3},
-            {"min_clients": 2},
-            "goes on with 2 clients",
-        ),
-        (
-            {},
-            {"min_clients": 5},
-            {"min_clients": 6},
-            "must lie between 1 and its n_clients of 5",
-        ),
-        (
-            {"min_max_silent": 2},
-            {"max_silent": 2},
-            {"max_silent": 1},
-            "the plan's max_silent is 1",
-        ),
-        (
-            {"allow_server_data": False},
-            {"server": None},
-            {"server": 5},
-            "starts from the server's own points",
-        ),
+        ({"min_cohort": 3}, {"min_clients": 3}, {"min_clients": 2},
+         "goes on with 2 clients"),
+        ({}, {"min_clients": 5}, {"min_clients": 6},
+         "must lie between 1 and its n_clients of 5"),
+        ({"min_max_silent": 2}, {"max_silent": 2}, {"max_silent": 1},
+         "the plan's max_silent is 1"),
+        ({"allow_server_data": False}, {"server": None}, {"server": 5},
+         "starts from the server's own points"),
         ({"allow_server_data": True}, {"server": 5}, None, ""),
-        (
-            {"max_delta": 1e-6},
-            {"delta": 1e-6 * (1 + 0.9e-9)},
-            {"delta": 1e-6 * (1 + 1.1e-9)},
-            "the plan's delta is",
-        ),
+        ({"max_delta": 1e-6}, {"delta": 1e-6 * (1 + 0.9e-9)},
+         {"delta": 1e-6 * (1 + 1.1e-9)}, "the plan's delta is"),
     ],
-)
+)  # fmt: skip
 def test_a_limit_lets_pass_what_it_says(
     limits: Any, fitting: Any, refused: Any, words: str
 ) -> None:
@@ -652,11 +553,8 @@ def test_a_node_takes_part_once_its_policy_states_what_it_must(
     else:
         policy.check(asked(PLAN))
     assert {
-        "max_epsilon_per_run",
-        "max_epsilon_total",
-        "max_delta",
-        "min_cohort",
-    } < set(REQUIRED)
+        "max_epsilon_per_run", "max_epsilon_total", "max_delta", "min_cohort",
+    } < set(REQUIRED)  # fmt: skip
 
 
 def test_what_is_refused_whatever_it_costs_is_said_first() -> None:

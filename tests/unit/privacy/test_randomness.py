@@ -23,7 +23,8 @@ import house
 import numpy as np
 import pytest
 from support.flat import flat_estimator
-from support.machine import replace_entropy, replace_process_id
+from support.machine import replace_call, replace_entropy, replace_process_id
+from support.noise_bugs import RoundedNoise, plant_source
 from support.protocol_federation import make_federation
 
 from flwr_dpkmeans.errors import LocalMisuseError
@@ -176,9 +177,7 @@ def name_of(path: Path) -> str:
 
 
 def calls(path: Path) -> list[tuple[Place, str]]:
-    """Every call in a module with the function it stands in, and every keyword
-    ``random_state``.
-    """
+    """Every call in a module with its function, and every ``random_state``."""
     found = []
 
     def note_within(node: ast.AST, name: str) -> None:
@@ -200,9 +199,7 @@ def calls(path: Path) -> list[tuple[Place, str]]:
 
 @functools.cache
 def all_calls() -> list[tuple[Place, str]]:
-    """Of all modules; read when a test asks, as every process that runs tests imports
-    this file.
-    """
+    """Of all modules; read when a test asks."""
     return [
         call
         for place in PLACES
@@ -230,9 +227,7 @@ def test_entropy_of_the_system_is_asked_in_the_listed_places() -> None:
 
 
 def test_nobody_imports_a_generator_past_these_lists() -> None:
-    """Neither Python's `random`, nor a name out of NumPy's, nor a key or byte generator
-    of another library.
-    """
+    """Neither Python's `random`, nor NumPy's names, nor other libraries' keys."""
     for path in [path for place in PLACES for path in place.rglob("*.py")]:
         for node in house.statements_of(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):
@@ -244,11 +239,8 @@ def test_nobody_imports_a_generator_past_these_lists() -> None:
             elif isinstance(node, ast.ImportFrom):
                 names = {alias.name for alias in node.names}
                 assert node.module not in (
-                    "random",
-                    "numpy.random",
-                    "secrets",
-                    "uuid",
-                ), path
+                    "random", "numpy.random", "secrets", "uuid",
+                ), path  # fmt: skip
                 assert not (node.module == "numpy" and "random" in names), path
                 assert not (node.module == "os" and "urandom" in names), path
     assert not [
@@ -271,19 +263,13 @@ def numeric_names(*parts: Any) -> set[str]:
 
 
 def test_the_secure_sources_draw_by_opendp_or_by_what_is_proved_to_be_exact() -> None:
-    """No arithmetic in floats stands between integers and the ring, and no function but
-    what IEEE 754 defines.
-    """
+    """No floats between integers and the ring but what IEEE 754 defines."""
     integers = {"np.int64", "np.zeros", "np.array"}
     assert numeric_names(NoiseSource, OpenDPNoise, SecureNoise) == integers
     exact = {
-        "np.uint32",
-        "np.frombuffer",
-        "np.searchsorted",
-        "np.flatnonzero",
-        "np.where",
+        "np.uint32", "np.frombuffer", "np.searchsorted", "np.flatnonzero", "np.where",
         "np.min_scalar_type",
-    }
+    }  # fmt: skip
     doubles = {"np.square", "np.minimum", "np.ones_like", "math.ceil"}
     assert (
         numeric_names(
@@ -303,9 +289,7 @@ def test_the_secure_sources_draw_by_opendp_or_by_what_is_proved_to_be_exact() ->
 
 
 def test_no_seed_has_a_way_into_the_secure_source() -> None:
-    """Its constructor and its draws take none, `noise_source` refuses one, and the
-    plan's is not looked at.
-    """
+    """Nothing takes one, `noise_source` refuses one, the plan's is not read."""
     assert list(inspect.signature(SecureNoise).parameters) == []
     for name in ("discrete_gaussian", "discrete_laplace"):
         assert list(inspect.signature(getattr(SecureNoise, name)).parameters)[2:] == [
@@ -324,12 +308,9 @@ def test_no_seed_has_a_way_into_the_secure_source() -> None:
 
 def plan_of(rate: float = 0.5) -> Plan:
     config = parse_config(
-        n_clusters=2,
-        bounds=((-1.0,), (1.0,)),
-        unit="client",
-        random_state=5,
+        n_clusters=2, bounds=((-1.0,), (1.0,)), unit="client", random_state=5,
         client_sampling_rate=rate,
-    )
+    )  # fmt: skip
     rounds = tuple(PlannedRound("lloyd", "oblivious", ()) for _ in range(128))
     return Plan(1, config, 3, 0, 5, 1e-6, 100, 1, (), rounds)
 
@@ -338,10 +319,7 @@ def plan_of(rate: float = 0.5) -> Plan:
 
 
 class Watch:
-    """Who makes or uses a generator with a seed.
-
-    The innermost function of the package on the stack.
-    """
+    """Who makes or uses a generator with a seed."""
 
     def __init__(self) -> None:
         self.seen: set[Place] = set()
@@ -394,12 +372,9 @@ COMMON: dict[str, Any] = {
     "max_iter": 1,
 }
 CLIENTS: dict[str, Any] = {
-    "algorithm": "feddp_kmeans",
-    "n_init": 1,
-    "server_data": SERVER,
-    "unit": "client",
+    "algorithm": "feddp_kmeans", "n_init": 1, "server_data": SERVER, "unit": "client",
     "delta": 0.01,
-}
+}  # fmt: skip
 RUNS: dict[str, dict[str, Any]] = {
     "oblivious, start by packing": {"algorithm": "fastlloyd", "trust": "oblivious"},
     "Laplace": {"algorithm": "sulloyd", "trust": "central"},
@@ -461,18 +436,11 @@ def test_the_watch_sees_public_draws_seeded_runs_and_planted_noise(
         ("privacy/noise/seeded_noise.py", "SeededNoise._draw")
     }
     watch.seen.clear()
-
-    def planted(self: SecureNoise, family: str, scale: float, size: int) -> Any:
-        return np.rint(np.random.default_rng().normal(0.0, scale, size)).astype(
-            np.int64
-        )
-
-    monkeypatch.setattr(SecureNoise, "_draw", planted)
+    noise = RoundedNoise()
+    watched = ("privacy/release/released_sum.py", "draw_noise")
+    plant_source(monkeypatch, lambda *_: noise)
     run("oblivious, start by packing", "direct")
-    assert (
-        "privacy/noise/integer_noise.py",
-        "NoiseSource.discrete_gaussian",
-    ) in watch.seen
+    assert watched in watch.seen
     watch.seen.clear()
     replace_entropy(monkeypatch, random.randbytes)
     generate_private_key()
@@ -485,9 +453,7 @@ def test_the_watch_sees_public_draws_seeded_runs_and_planted_noise(
 def test_keys_masks_shares_and_coins_have_no_other_source_than_the_operating_system(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With the system's bytes all zero, everything repeats but the noise whose library
-    asks for itself.
-    """
+    """With the system's bytes all zero everything repeats but OpenDP's noise."""
     state = Recover(1, 2, bytes(32), 2, 0, False, b"", slots=Slots(1, 3, 2))
     roster = Roster.of(
         0,
@@ -515,7 +481,6 @@ def test_keys_masks_shares_and_coins_have_no_other_source_than_the_operating_sys
         return bytes(size)
 
     replace_entropy(monkeypatch, zeros)
-    monkeypatch.setattr(random, "_urandom", zeros)  # what `secrets` draws from
     for name, draw in drawers.items():
         asked.clear()
         assert (draw() == draw()) is (name != "noise of OpenDP"), name
@@ -526,9 +491,7 @@ def test_keys_masks_shares_and_coins_have_no_other_source_than_the_operating_sys
 def test_a_fork_under_the_number_of_a_process_before_it_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """OpenSSL would not seed itself again, and the noise would be its parent's (seen
-    with PID namespaces).
-    """
+    """OpenSSL would not seed itself again, and draw its parent's noise."""
 
     def refused(number: int) -> bool:
         pid = os.fork()
@@ -547,10 +510,7 @@ def test_a_fork_under_the_number_of_a_process_before_it_is_refused(
 
 
 def test_a_number_that_came_back_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process forks another one and ends.
-
-    Of that one's forks one gets the first number.
-    """
+    """A process forks another one and ends."""
     watch = _forks.ForkWatch()
     numbers = iter((100, 101, 101, 100))
     replace_process_id(monkeypatch, lambda: next(numbers))
@@ -583,12 +543,7 @@ def test_such_a_fork_draws_nothing_but_no_noise_at_all(
 
 def test_forks_are_watched_where_there_are_any(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[dict[str, Any]] = []
-    monkeypatch.setattr(
-        _forks.os,
-        "register_at_fork",
-        lambda **calls: asked.append(calls),
-        raising=False,
-    )
+    replace_call(monkeypatch, "register_at_fork", lambda **calls: asked.append(calls))
     watch = _forks.ForkWatch()
     monkeypatch.delattr(_forks.os, "register_at_fork")
     assert not _forks.ForkWatch().repeats
@@ -612,9 +567,7 @@ def test_it_is_said_that_constant_time_is_not_claimed() -> None:
 
 
 def test_the_oldest_opendp_that_installs_is_not_a_biased_one() -> None:
-    """Up to 0.14.1 its samplers are off by some percent at small scales (its issue
-    2638).
-    """
+    """Up to 0.14.1 small scales are off by some percent (its issue 2638)."""
     project = (ROOT / "pyproject.toml").read_text()
     assert f'"opendp>={".".join(map(str, samplers._OLDEST_OPENDP))}"' in project
     assert samplers._OLDEST_OPENDP >= (0, 14, 2)

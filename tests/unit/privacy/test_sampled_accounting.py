@@ -8,13 +8,13 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from support.deltas import compose_delta
 from support.numerical import pld_epsilon
+from support.pricing import Unpriced
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
@@ -48,9 +48,7 @@ def rounds(
 def densities(
     multiplier: float, rate: float, points: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-    """Densities of the release with the unit absent and present, and the spacing of the
-    points.
-    """
+    """Densities with the unit absent and present, and their spacing."""
     x = np.linspace(-11 * multiplier, 1 + 11 * multiplier, points)
     absent, shifted = (
         np.exp(-0.5 * ((x - shift) / multiplier) ** 2) for shift in (0.0, 1.0)
@@ -65,9 +63,7 @@ def larger_divergence(
     cell: float,
     epsilon: float,
 ) -> float:
-    """The definition of delta: the larger of the two integrals, of removing and of
-    adding the unit.
-    """
+    """The larger of the two integrals, of removing and of adding the unit."""
     factor = math.exp(epsilon)
     removing, adding = present - factor * absent, absent - factor * present
     return float(
@@ -115,7 +111,7 @@ def test_two_rounds_are_priced_just_above_the_integral_over_the_plane(
 
 
 def test_price_covers_both_directions() -> None:
-    """Removing and adding a unit have different divergences; the price is above both."""
+    """Removing and adding a unit diverge differently: the price is above both."""
     absent, present, step = densities(1.0, 0.3, 400_001)
     adding = float(np.maximum(absent - math.exp(0.3) * present, 0.0).sum() * step)
     removing = float(np.maximum(present - math.exp(0.3) * absent, 0.0).sum() * step)
@@ -243,10 +239,7 @@ def test_slack_simply_adds_up(slack: float) -> None:
 
 
 def test_log_ratios_of_sampled_noise_are_paid_in_full() -> None:
-    """Both the smaller delta and the log-ratios, by any rule.
-
-    Sampled, and with Gaussian and pure releases beside.
-    """
+    """Both the smaller delta and the log-ratios, by any rule."""
     clean = rounds(1.5, 0.1, 3)
     drawn = [
         sampled_release(f"round {index}", 1.5, 0.1, Closeness(0.01, 0.02))
@@ -294,9 +287,7 @@ def test_extreme_values_have_a_price_up_to_the_unsampled_one(
 
 
 def test_arrays_under_one_draw_are_one_release() -> None:
-    """The joint release of sums and counts under one coin, by an integral over the
-    plane.
-    """
+    """Sums and counts under one coin, by an integral over the plane."""
     parts = [
         GaussianRelease("sums", 1.2, Closeness(0.1, 0.3, 1e-9)),
         GaussianRelease("counts", 1.2),
@@ -352,11 +343,6 @@ def test_a_dominating_release_is_the_strongest_and_the_coarsest_of_all() -> None
             dominating_release(bad)
     with pytest.raises(LocalMisuseError, match=r"rates \[0.1, 0.2\]"):
         dominating_release([rounds(1.0, 0.1, 1), rounds(1.0, 0.2, 1)])
-
-
-@dataclass(frozen=True)
-class Unpriced:
-    name: str
 
 
 def test_unsupported_parts_are_named() -> None:

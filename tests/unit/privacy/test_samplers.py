@@ -55,9 +55,7 @@ def test_arguments_out_of_range_are_refused(source: NoiseSource, draw: str) -> N
 
 @pytest.mark.parametrize(("draw", "reach"), [(DRAWS[0], 40), (DRAWS[1], 128)])
 def test_largest_scale_fills_64_bits_without_wrapping(draw: str, reach: int) -> None:
-    """At the largest scale the noise uses both signs and its usual range, and nothing
-    sits at the ends of int64.
-    """
+    """Noise has both signs and its usual range, and nothing sits at the ends."""
     largest = 2.0**63 / reach
     for source in SOURCES:
         noise = getattr(source, draw)(largest, 400).astype(np.float64) / largest
@@ -88,10 +86,7 @@ def test_numbers_of_other_types_are_scales_up_to_the_same_end(
 @pytest.mark.parametrize("source", SOURCES, ids=["secure", "opendp", "seeded"])
 @pytest.mark.parametrize("draw", DRAWS)
 def test_noise_lies_about_zero(source: NoiseSource, draw: str) -> None:
-    """The mean of a thousand draws of scale 1 has a deviation of .032 or .043.
-
-    Seven of these.
-    """
+    """The mean of a thousand draws of scale 1 has a deviation of .032 or .043."""
     assert abs(getattr(source, draw)(1.0, 1000).mean()) < 0.3
 
 

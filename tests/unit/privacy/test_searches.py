@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,12 +30,8 @@ def test_a_round_of_a_sampled_release_and_another_one_is_not_joined() -> None:
         dominating_release([[sampled, other]])
 
 
-def test_losses_of_twelve_different_responses_are_all_listed_and_of_thirteen_on_a_grid() -> (
-    None
-):
-    """Each has two losses: 2^12 = 4096 sums are kept one by one, 8192 are rounded to a
-    grid of half as many steps.
-    """
+def test_losses_of_twelve_responses_are_all_listed_and_of_thirteen_on_a_grid() -> None:
+    """2^12 = 4096 sums are kept one by one, 8192 are rounded to half as many."""
     epsilons = [0.1 * 2.0**place for place in range(13)]
     assert len(mixtures.mixture_of(1.0, epsilons[:12]).losses) == 4096
     # Of 4096 steps, and for each response up to one more on either side.
@@ -42,10 +39,7 @@ def test_losses_of_twelve_different_responses_are_all_listed_and_of_thirteen_on_
 
 
 def test_an_epsilon_of_a_cost_with_steps_or_zeros_is_that_of_the_bisection() -> None:
-    """Secants end anywhere on a step.
-
-    What is not seen on both sides of the place is bisected as a whole.
-    """
+    """Secants end anywhere on a step."""
 
     def stairs(epsilon: float) -> float:
         return 1.0 if epsilon < 0.3 else 0.25 if epsilon < 0.6 else 0.0
@@ -136,10 +130,7 @@ def test_rates_are_priced_within_their_range() -> None:
 
 
 def test_delta_of_noise_as_drawn() -> None:
-    """exp(a) times that of the analysed noise at epsilon - a - b.
-
-    Below 0, 1 - exp(e) + exp(e) delta at e = -1/2.
-    """
+    """exp(a) times that of the analysed noise at epsilon - a - b."""
     totals = accounting.Totals(1.0, Closeness(0.25, 0.5))
     assert accounting.delta_as_drawn(
         totals, 1.0, lambda given, at: at
@@ -174,10 +165,7 @@ def test_delta_of_noise_as_drawn() -> None:
 def test_noise_is_calibrated_to_no_more_than_its_price_however_coarse_it_is(
     above: float, found: bool
 ) -> None:
-    """Also at an epsilon far above such log-ratios.
-
-    exp(above) times a delta beyond floating point is not known.
-    """
+    """Also at an epsilon far above such log-ratios."""
     if found:
         sigma = calibration.calibrate_gaussian(
             2000.0, 1e-6, lambda sigma: Closeness(above)
@@ -219,26 +207,20 @@ def test_noise_is_calibrated_to_no_more_than_its_price_however_coarse_it_is(
     ],
 )
 def test_a_numerical_price_with_slack_by_hand(
-    tau: float,
-    first: float,
-    expected: float,
-    asked: int | None,
-    steep: float,
-    monkeypatch: pytest.MonkeyPatch,
+    tau: float, first: float, expected: float, asked: int | None, steep: float
 ) -> None:
     """Of losses whose delta is exp(-steep epsilon), at a delta of 0.1."""
     trials: list[float] = []
-    fake = SimpleNamespace(
+    losses: Any = SimpleNamespace(
         epsilon=lambda delta: first,
         delta=lambda trial: trials.append(trial) or math.exp(-steep * trial),
     )
-    monkeypatch.setattr(accounting, "losses_of", lambda totals: fake)
     totals = accounting.Totals(1.0, Closeness(additive=tau))
-    assert accounting.numerical_epsilon(totals, 0.1) == pytest.approx(
+    assert accounting.numerical_epsilon(totals, 0.1, lambda _: losses) == pytest.approx(
         expected, rel=1e-4
     )
     assert asked is None or len(trials) == asked
-    assert accounting.numerical_epsilon(totals, 1e-13) == math.inf
+    assert accounting.numerical_epsilon(totals, 1e-13, lambda _: losses) == math.inf
 
 
 # -- losses ----------------------------------------------------------------------------

@@ -33,9 +33,7 @@ STDS = [1.0, 1.5, 2.0, 5.0, 12.0]
 
 
 def discrete_gaussian(std: float, reach: int) -> dict[int, mpmath.mpf]:
-    """Exact probabilities of the discrete Gaussian on [-reach, reach], beyond which it
-    is negligible.
-    """
+    """Exact probabilities on [-reach, reach], beyond which they are negligible."""
     weights = {
         k: mpmath.exp(-(mpmath.mpf(k) ** 2) / (2 * mpmath.mpf(std) ** 2))
         for k in range(-reach, reach + 1)
@@ -45,9 +43,7 @@ def discrete_gaussian(std: float, reach: int) -> dict[int, mpmath.mpf]:
 
 
 def rounded_gaussian(std: float, k: int) -> mpmath.mpf:
-    """Probability that a continuous Gaussian rounds to k, without cancellation in the
-    tails.
-    """
+    """Probability that a Gaussian rounds to k, without cancellation in tails."""
     low, high = (
         mpmath.mpf(abs(k)) + half for half in (-mpmath.mpf(1) / 2, mpmath.mpf(1) / 2)
     )
@@ -59,7 +55,7 @@ def rounded_gaussian(std: float, k: int) -> mpmath.mpf:
 
 @cache
 def drawn_and_analysed(std: float) -> tuple[list[mpmath.mpf], list[mpmath.mpf]]:
-    """q and p at 0, 1, 2, ..., 25 standard deviations, which covers all but exp(-300)."""
+    """q and p at 0 to 25 standard deviations, which is all but exp(-300)."""
     with mpmath.workdps(DIGITS):
         q = discrete_gaussian(std, math.ceil(25 * std))
         return [q[k] for k in range(max(q) + 1)], [
@@ -68,10 +64,7 @@ def drawn_and_analysed(std: float) -> tuple[list[mpmath.mpf], list[mpmath.mpf]]:
 
 
 def excess(larger: list[Any], smaller: list[Any], log_ratio: float) -> mpmath.mpf:
-    """The additive part that is needed at a log-ratio.
-
-    The largest of larger(S) - exp(log_ratio) smaller(S).
-    """
+    """The additive part that is needed at a log-ratio."""
     factor = mpmath.exp(log_ratio)
     parts = [
         max(mpmath.mpf(0), a - factor * b) for a, b in zip(larger, smaller, strict=True)
@@ -130,9 +123,7 @@ def test_closeness_of_one_entry_holds_and_half_of_it_does_not(std: float) -> Non
 
 @pytest.mark.parametrize("std", [100.0, 1e4, 1e7])
 def test_log_ratios_of_wide_noise(std: float) -> None:
-    """Far too many outcomes to list: the density's own constant, and outcomes from the
-    middle to the far tail.
-    """
+    """Too many outcomes to list: the density's own constant, and some outcomes."""
     with mpmath.workdps(DIGITS):
         square = mpmath.mpf(std) ** 2
         above = discrete_gaussian_closeness(std, 1).log_ratio_above
@@ -177,9 +168,7 @@ def test_closeness_of_two_entries_by_listing_all_pairs(std: float) -> None:
 def least_log_ratio(
     larger: list[Any], smaller: list[Any], n_entries: int, scale: float
 ) -> float:
-    """The least bound on the sum of n log-ratios, up to exp(-100), by Markov's
-    inequality for exact moments.
-    """
+    """The least bound on n log-ratios up to exp(-100), by Markov's inequality."""
     logs = [mpmath.log(a / b) for a, b in zip(larger, smaller, strict=True)]
 
     def bound(step: int) -> mpmath.mpf:
@@ -201,9 +190,7 @@ def least_log_ratio(
 def test_closeness_of_many_entries_holds_and_is_not_loose(
     std: float, n_entries: int
 ) -> None:
-    """Every entry of the sum counts: a bound of half the size is below what exact
-    moments give, or near it.
-    """
+    """A bound of half the size is below what exact moments give, or near it."""
     q, p = drawn_and_analysed(std)
     closeness = discrete_gaussian_closeness(std, n_entries)
     with mpmath.workdps(30):
@@ -287,7 +274,7 @@ def hockey_stick(p: Any, q: Any, epsilon: float) -> float:
 
 
 def test_cost_of_closeness_is_as_proved_and_no_part_of_it_can_be_left_out() -> None:
-    """Distributions on six points, made as far from each other as the closeness allows."""
+    """Distributions on six points, as far apart as the closeness allows."""
     generator = np.random.default_rng(5)
     a, b, tau, epsilon = 0.2, 0.3, 0.01, 0.5
     without_a = without_b = without_tau = without_factor = 0
@@ -321,7 +308,7 @@ def test_cost_of_closeness_is_as_proved_and_no_part_of_it_can_be_left_out() -> N
 @pytest.mark.parametrize(
     ("std", "shift"), [(1.0, 1), (1.5, 2), (2.0, 1), (2.0, 3), (5.0, 4)]
 )
-def test_price_of_one_count_covers_the_discrete_gaussian_and_that_without_closeness_does_not(
+def test_a_price_covers_the_discrete_gaussian_but_not_without_closeness(
     std: float, shift: int
 ) -> None:
     reach = math.ceil(25 * std) + shift
@@ -363,9 +350,7 @@ def test_price_of_two_entries_covers_the_discrete_gaussian(shift: int) -> None:
         )
 
 
-def test_price_is_that_of_continuous_noise_at_the_smaller_delta_plus_the_log_ratios() -> (
-    None
-):
+def test_price_is_that_of_continuous_noise_plus_the_log_ratios() -> None:
     closeness = discrete_gaussian_closeness(20.0, 5050)
     assert closeness.log_ratio_above > 0.1
     events = [GaussianRelease("sums", 0.7, closeness), GaussianRelease("counts", 2.0)]
@@ -389,10 +374,7 @@ def test_price_is_that_of_continuous_noise_at_the_smaller_delta_plus_the_log_rat
 
 
 def test_a_budget_that_total_variation_had_no_room_for() -> None:
-    """5050 entries at epsilon 8 and delta 1e-6.
-
-    a distance of sqrt(n)/(24 s^2) would cost exp(8) times itself.
-    """
+    """5050 entries at epsilon 8 and delta 1e-6."""
     std = 3000.0
     event = GaussianRelease(
         "outer product", 0.6, discrete_gaussian_closeness(std, 5050)

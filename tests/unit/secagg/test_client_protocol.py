@@ -328,10 +328,6 @@ def test_a_bad_second_request_is_refused(case: str) -> None:
     federation.close(NOISE)
 
 
-def retry_roster(roster: Roster, **changes: object) -> Roster:
-    return replace(roster.without(1, [8]), **changes)
-
-
 @pytest.mark.parametrize(
     ("build", "sentence"),
     [
@@ -668,11 +664,8 @@ def test_no_stream_is_used_for_two_vectors(monkeypatch: pytest.MonkeyPatch) -> N
             same = other[1:] == (round_index, attempt)
             expected = len(used) if other[0] == node and same else int(same)
             assert len(shared) == len(shared_words) == expected, (
-                node,
-                round_index,
-                attempt,
-                other,
-            )
+                node, round_index, attempt, other,
+            )  # fmt: skip
 
 
 def test_group_keys_are_fresh_in_every_attempt() -> None:
@@ -826,9 +819,7 @@ def test_the_tag_key_mixes_all_authors_keys() -> None:
 
 
 def test_without_authors_the_key_of_tags_is_of_plan_run_and_roster() -> None:
-    """The server could make it too: such tags are against mistakes only, but from each
-    attempt's first reply on.
-    """
+    """The server could make it too: such tags are against mistakes only."""
     federation, vectors = Federation(NODES, authored=False), plain_vectors()
     federation.open(1, 2)
     for repeated in (False, True):

@@ -221,18 +221,11 @@ def test_identities_have_names() -> None:
 # -- signatures ------------------------------------------------------------------------
 
 KEYS: dict[str, Any] = {
-    "run_id": 7,
-    "node_id": 2,
-    "plan_digest": PLAN,
-    "public_key": b"k" * 32,
-}
+    "run_id": 7, "node_id": 2, "plan_digest": PLAN, "public_key": b"k" * 32,
+}  # fmt: skip
 SURVIVORS: dict[str, Any] = {
-    "run_id": 7,
-    "node_id": 2,
-    "round_index": 3,
-    "attempt": 1,
-    "survivors": b"s" * 32,
-}
+    "run_id": 7, "node_id": 2, "round_index": 3, "attempt": 1, "survivors": b"s" * 32,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", KEYS)
@@ -349,10 +342,7 @@ def test_a_mark_hashes_label_run_and_identity(run_id: int) -> None:
 
 
 def test_the_server_sees_whom_a_client_would_refuse() -> None:
-    """Node 2 knows 3 and itself, node 3 all three.
-
-    Of node 4 the one does not know the identity, or there is none.
-    """
+    """Node 2 knows 3 and itself, node 3 all three."""
     alice, bob, carol = (pin_mark(who.public_key, 7) for who in (ALICE, BOB, CAROL))
     marks = {3: {alice, bob, carol}, 2: {alice, bob}}
     present: dict[int, Credential | None] = dict(signed())
@@ -476,13 +466,9 @@ def test_what_clients_signed_is_sent_once() -> None:
         node: Credential(who.public_key, PLAN, bytes(64)) for node, who in NODES.items()
     }
     session = Unanswered(
-        ROSTER,
-        min_cohort=2,
-        max_retries=1,
-        max_silent=0,
-        authored=False,
+        ROSTER, min_cohort=2, max_retries=1, max_silent=0, authored=False,
         credentials=credentials,
-    )
+    )  # fmt: skip
     session.open_round(1, 4)
     assert session.request(2, None, b"").credentials == credentials
     session.retry()

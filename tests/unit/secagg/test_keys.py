@@ -51,8 +51,9 @@ def test_known_answers_are_those_of_this_package() -> None:
 
 def test_packing_is_injective() -> None:
     parts = [
-        (), ("",), (b"",), ("a",), (b"a",), ("a", "b"), ("ab",), ("a", "", "b"), (1,), (-1,), (256,), ("1",), (b"i",),
-        (1, 2), (2, 1), (b"\x01",), (pack("a"),), (pack("a"), "b"), (2**64 - 1,), (-(2**64),),
+        (), ("",), (b"",), ("a",), (b"a",), ("a", "b"), ("ab",), ("a", "", "b"), (1,),
+        (-1,), (256,), ("1",), (b"i",), (1, 2), (2, 1), (b"\x01",), (pack("a"),),
+        (pack("a"), "b"), (2**64 - 1,), (-(2**64),),
     ]  # fmt: skip
     assert len({pack(*each) for each in parts}) == len(parts)
 

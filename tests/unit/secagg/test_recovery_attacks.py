@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.hostile_recovery import HostileServer, altered, ring_order, without
+from support.masked_federation import combinations
 from support.recovery_federation import PLAN, RecoveryFederation, Words
 
 from flwr_dpkmeans.errors import CohortError, ProtocolError
@@ -140,10 +141,7 @@ def test_both_keys_of_a_client_need_more_shares_than_there_are(
 def equivocating(
     n_clients: int = 40,
 ) -> tuple[HostileServer, tuple[int, ...], int, tuple[int, ...]]:
-    """A run on a circle with 6 neighbours, of which every client lets 6 be gone.
-
-    a victim and its neighbours.
-    """
+    """A run on a circle with 6 neighbours, of which every client lets 6 be gone."""
     federation = RecoveryFederation.make(n_clients, max_silent=6)
     federation.share()
     federation.session.open_round(1, 3)
@@ -195,9 +193,7 @@ def test_a_victim_whose_neighbours_are_given_up_by_each_other_is_not_read(
 def play_against_arcs(
     hostile: HostileServer, chooser: random.Random, most_gone: int
 ) -> None:
-    """Tell the clients inside and around a random arc of the circle different cohorts
-    and survivors.
-    """
+    """Tell clients inside and around a random arc other cohorts and survivors."""
     order = ring_order(hostile.federation)
     size, everybody = len(order), tuple(hostile.federation.states)
     start, length, width = (
@@ -290,18 +286,8 @@ def test_the_late_vector_of_a_dropped_client_stays_unreadable(
 # (d) Sums and differences of all that the server holds.
 
 
-def combinations(vectors: list[int]) -> np.ndarray:
-    """All sums with coefficients -1, 0 and 1."""
-    sums = np.zeros(1, dtype=np.uint64)
-    for vector in np.array(vectors, dtype=np.uint64):
-        sums = np.concatenate([sums, sums + vector, sums - vector])
-    return sums
-
-
 def stripped(hostile: HostileServer) -> list[int]:
-    """Every vector that reached the server, early or late, without the masks that the
-    server knows.
-    """
+    """Every vector that reached the server, without the masks that it knows."""
     selves, privates = hostile.keys()
     place = hostile._any.slots.index(*hostile.asked)
     found = []
@@ -324,9 +310,7 @@ def stripped(hostile: HostileServer) -> list[int]:
 
 
 def run_with_dropouts(authored: bool, scenario: str) -> list[HostileServer]:
-    """Six clients, one of which is lost on the way, and what the server has of each
-    aggregation.
-    """
+    """Six clients, one of which is lost, and what the server has of each sum."""
     federation = RecoveryFederation.make(
         6, max_silent=1, authored=authored, length=1, seed=3
     )
@@ -475,9 +459,7 @@ def test_one_more_colluder_than_planned_is_what_it_takes() -> None:
 
 
 def parts_of(hostile_part: bytes) -> Iterator[bytes]:
-    """A reply's part with one bit changed: in the share, in the ticket, in the share of
-    the lock.
-    """
+    """A reply with one bit changed: in the share, the ticket, the lock's share."""
     for place in (0, 31, 40, 95):
         changed = bytearray(hostile_part)
         changed[place] ^= 1

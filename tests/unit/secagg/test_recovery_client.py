@@ -784,10 +784,7 @@ def test_nothing_is_known_before_the_exchange() -> None:
 
 
 def test_an_older_state_that_shares_again_shares_other_keys() -> None:
-    """A reply is sent before its state is kept.
-
-    Two neighbourhoods would have both keys of one vector's masks.
-    """
+    """A reply is sent before its state is kept."""
     federation = RecoveryFederation.make(8)
     state, request = federation.states[10], ShareRequest(federation.session.sharers)
     first, second = (state.share(request)[1] for _ in range(2))
@@ -796,10 +793,7 @@ def test_an_older_state_that_shares_again_shares_other_keys() -> None:
 
 
 def test_own_keys_follow_from_two_secrets_of_32_bytes() -> None:
-    """From an empty one everybody could make the keys.
-
-    From a common one, of one kind those of the other.
-    """
+    """From an empty one everybody could make the keys."""
     state = made().states[10]
     selves, privates = state.masters[:32], state.masters[32:]
     assert len(selves) == len(privates) == 32

@@ -18,23 +18,13 @@ from flwr_dpkmeans.secagg import graph as graph_module
 from flwr_dpkmeans.secagg.graph import RecoveryGraph, recovery_graph
 
 SPARSE = [
-    (33, 1),
-    (33, 2),
-    (33, 10),
-    (34, 9),
-    (64, 15),
-    (100, 10),
-    (257, 40),
-    (300, 30),
-    (1000, 125),
-    (5000, 600),
-]
+    (33, 1), (33, 2), (33, 10), (34, 9), (64, 15), (100, 10), (257, 40), (300, 30),
+    (1000, 125), (5000, 600),
+]  # fmt: skip
 
 
 def exceeding(n_others: int, marked: int, drawn: int, number: int) -> Fraction:
-    """Probability that more than `number` of `drawn` are marked, as a product of
-    conditional probabilities.
-    """
+    """Probability that more than `number` of `drawn` are marked."""
     # Counts are walked through one draw at a time, which is another way than binomial
     # coefficients.
     states = {0: Fraction(1)}
@@ -58,13 +48,10 @@ def exceeding(n_others: int, marked: int, drawn: int, number: int) -> Fraction:
 @pytest.mark.parametrize(
     ("n_clients", "marked", "degree", "odds"),
     [
-        (20, 5, 6, 10),
-        (40, 13, 12, 1 << 12),
-        (60, 9, 20, 1 << 30),
-        (50, 0, 8, 9),
+        (20, 5, 6, 10), (40, 13, 12, 1 << 12), (60, 9, 20, 1 << 30), (50, 0, 8, 9),
         (12, 11, 11, 5),
     ],
-)
+)  # fmt: skip
 def test_quantiles_are_the_least_that_do(
     n_clients: int, marked: int, degree: int, odds: int
 ) -> None:
@@ -76,10 +63,7 @@ def test_quantiles_are_the_least_that_do(
 
 
 def test_a_quantile_may_be_exceeded_as_often_as_the_odds_say() -> None:
-    """One of the others is marked and half of them are drawn.
-
-    It is among these with a probability of a half.
-    """
+    """One of the others is marked and half of them are drawn."""
     for n_others in (2, 4, 10):
         assert [
             graph_module.rarely_exceeded(n_others + 1, 1, n_others // 2, odds)
@@ -90,10 +74,7 @@ def test_a_quantile_may_be_exceeded_as_often_as_the_odds_say() -> None:
 
 @pytest.mark.parametrize("n_clients", [33, 34, 38, 40, 44, 48, 256, 257])
 def test_neighbourhoods_are_the_first_that_keep_the_promises(n_clients: int) -> None:
-    """Of an even degree up to half the circle and 255 holders.
-
-    Else everybody, if there are no more than those.
-    """
+    """Of an even degree up to half the circle and 255 holders."""
     others = n_clients - 1
 
     def promised(t: int) -> RecoveryGraph | None:
@@ -244,9 +225,7 @@ def window(place: int, half: int, size: int) -> list[int]:
 def readable_arcs(
     size: int, degree: int, threshold: int, colluding: set[int]
 ) -> list[tuple[int, int]]:
-    """Arcs all of whose honest members have a threshold of neighbours in the arc or
-    colluding, and that are closed.
-    """
+    """Closed arcs whose honest members all have enough votes in them."""
     arcs, windows = [], [window(place, degree // 2, size) for place in range(size)]
     for start, length in itertools.product(range(size), range(1, size - degree)):
         arc = {(start + step) % size for step in range(length)}
@@ -327,9 +306,7 @@ def test_weak_odds_are_kept_on_random_circles() -> None:
 
 @dataclass(frozen=True)
 class Told:
-    """A circle, its colluding places, and the cohort and the survivors that each place
-    was told.
-    """
+    """A circle, its colluding places, and what each place was told."""
 
     size: int
     found: RecoveryGraph
@@ -341,9 +318,7 @@ class Told:
         return window(place, self.found.degree // 2, self.size)
 
     def agree(self, one: int, other: int, parts: slice) -> bool:
-        """Whether two honest places were told the same cohort, or the same survivors
-        too.
-        """
+        """Whether two honest places were told the same cohort (and survivors)."""
         return not self.ticketed or self.views[one][parts] == self.views[other][parts]
 
     def known_keys(self) -> tuple[set[int], set[int]]:
@@ -419,9 +394,7 @@ class Told:
 
 
 def told_at_random(chooser: random.Random, *, ticketed: bool) -> tuple[Told, int]:
-    """Up to three cohorts and sets of survivors, each on an arc of its own and missing
-    those around its beginning.
-    """
+    """Up to three cohorts and sets of survivors, each on an arc of its own."""
     size, max_silent = chooser.choice([(33, 2), (36, 3), (40, 4), (50, 5)])
     everybody = frozenset(range(size))
     cuts = sorted(chooser.sample(range(size), chooser.randrange(1, 4)))
@@ -468,9 +441,7 @@ def test_whatever_clients_are_told_one_sum_of_nearly_all_can_be_read() -> None:
 
 
 def told_to_cut(chooser: random.Random, *, ticketed: bool) -> tuple[Told, int]:
-    """Everybody is told that some of those beside an arc are gone, so that each of them
-    has enough votes.
-    """
+    """Some beside an arc are said to be gone, so that each in it has votes."""
     size, max_silent = chooser.choice([(40, 3), (50, 4), (64, 5), (64, 8)])
     found = recovery_graph(size, max_silent)
     half, everybody = found.degree // 2, frozenset(range(size))

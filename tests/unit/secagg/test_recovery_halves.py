@@ -17,10 +17,7 @@ SIZE, MAX_SILENT, APART = 1000, 125, 110
 
 
 def told_in_halves(chooser: random.Random) -> Told:
-    """Two parts that meet where most clients collude.
-
-    Each is told that others deep inside of it are gone.
-    """
+    """Two parts that meet where most clients collude."""
     found, everybody = recovery_graph(SIZE, MAX_SILENT), frozenset(range(SIZE))
     colluding = frozenset(chooser.sample(range(SIZE), MAX_SILENT))
     half = found.degree // 2
@@ -57,13 +54,9 @@ def told_in_halves(chooser: random.Random) -> Told:
 
 def test_noise_counts_on_no_more_shares_than_a_lying_server_leaves() -> None:
     config = parse_config(
-        n_clusters=3,
-        bounds=((-1,), (1,)),
-        n_examples=10**5,
-        trust="distributed",
-        algorithm="glloyd",
-        dropout="recover",
-    )
+        n_clusters=3, bounds=((-1,), (1,)), n_examples=10**5, trust="distributed",
+        algorithm="glloyd", dropout="recover",
+    )  # fmt: skip
     plan = draft_plan(config, run_id=1, n_clients=SIZE, seed=7, n_features=2)
     assert plan.max_silent == MAX_SILENT
     (part,) = told_in_halves(random.Random(0)).readable()

@@ -19,35 +19,19 @@ from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.secagg.graph import RecoveryGraph, recovery_graph
 
 COHORTS = [
-    (33, 1),
-    (33, 3),
-    (40, 5),
-    (64, 8),
-    (100, 12),
-    (257, 40),
-    (300, 30),
-    (500, 62),
-    (1000, 125),
-    (5000, 600),
-]
+    (33, 1), (33, 3), (40, 5), (64, 8), (100, 12), (257, 40), (300, 30), (500, 62),
+    (1000, 125), (5000, 600),
+]  # fmt: skip
 # Circles that integer programming decides: clients, degree, colluders allowed for in
 # two halves, all colluders.
 SMALL = [
-    (8, 4, 1, 2),
-    (9, 4, 1, 1),
-    (10, 4, 2, 3),
-    (12, 6, 1, 2),
-    (12, 6, 2, 2),
-    (13, 6, 2, 3),
-    (12, 6, 3, 3),
-]
+    (8, 4, 1, 2), (9, 4, 1, 1), (10, 4, 2, 3), (12, 6, 1, 2), (12, 6, 2, 2),
+    (13, 6, 2, 3), (12, 6, 3, 3),
+]  # fmt: skip
 
 
 def fewest_by_gaps(n: int, graph: RecoveryGraph, max_silent: int) -> int:
-    """The least |A| + t that the counts allow.
-
-    Every way to lay gaps is tried, one of them long.
-    """
+    """The least |A| + t that the counts allow."""
     half, least, f = graph.degree // 2, np.full(n + 1, -(10**9)), graph.threshold + 1
     # Largest shortfall over total lengths of gaps, first with short ones only; a gap of
     # L falls short by this.
@@ -97,9 +81,7 @@ def test_honest_shares_that_are_counted_on() -> None:
     ("degree", "threshold"), [(2, 2), (4, 3), (6, 5), (8, 6), (30, 21), (200, 130)]
 )
 def test_the_fewest_are_what_the_proof_says(degree: int, threshold: int) -> None:
-    """(6): the least |A| with (k + 1) (|A| + t) >= n (threshold + 1) - w (n - |A|) - x,
-    and t, in whole numbers.
-    """
+    """(6): least |A|, (k + 1) (|A| + t) >= n (threshold + 1) - w (n - |A|) - x."""
     graph, h = RecoveryGraph(degree, threshold, certain=False), Fraction(degree, 2)
     w = h**2 / (4 * (h - 1)) if h > 1 else Fraction(1)
     x = h**2 - w * (2 * h - 1)
@@ -155,13 +137,7 @@ def test_one_heavy_half_is_not_rare_and_so_neither_is_one_long_gap() -> None:
 def solved(
     n: int, degree: int, counted_on: int, colluding: int, *, twice: bool
 ) -> int | None:
-    """The smallest part that can be read, as a whole program.
-
-    With `twice`, whether there are two (then not None).
-
-    Variables: colluding, in A, in another part. No two halves that do not overlap, and
-    no neighbourhood of an honest client, hold more colluders than are counted on.
-    """
+    """The smallest part that can be read, as a whole program."""
     half, threshold = degree // 2, (degree + counted_on) // 2 + 1
     parts = (1, 2) if twice else (1,)
     rows: list[tuple[dict[int, int], float, float]] = []

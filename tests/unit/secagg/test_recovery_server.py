@@ -275,29 +275,19 @@ def test_fewer_than_two_authors_stop_the_run(n_left: int) -> None:
 
 BAD_UNMASKED: dict[str, tuple[Callable[[UnmaskReply], UnmaskReply], str]] = {
     "no shares": (lambda r: replace(r, shares={}), "malformed or not due"),
-    "a share too many": (
-        lambda r: replace(r, shares={**r.shares, 99: bytes(96)}),
-        "malformed or not due",
-    ),
-    "a share of its own": (
-        lambda r: replace(r, shares={**r.shares, 10: bytes(96)}),
-        "malformed or not due",
-    ),
-    "a short share": (
-        lambda r: replace(r, shares={**r.shares, 11: bytes(95)}),
-        "malformed or not due",
-    ),
-    "a long share": (
-        lambda r: replace(r, shares={**r.shares, 11: bytes(10**6)}),
-        "malformed or not due",
-    ),
-    "one missing": (
-        lambda r: replace(r, shares=dict(list(r.shares.items())[1:])),
-        "malformed or not due",
-    ),
+    "a share too many": (lambda r: replace(r, shares={**r.shares, 99: bytes(96)}),
+                         "malformed or not due"),
+    "a share of its own": (lambda r: replace(r, shares={**r.shares, 10: bytes(96)}),
+                           "malformed or not due"),
+    "a short share": (lambda r: replace(r, shares={**r.shares, 11: bytes(95)}),
+                      "malformed or not due"),
+    "a long share": (lambda r: replace(r, shares={**r.shares, 11: bytes(10**6)}),
+                     "malformed or not due"),
+    "one missing": (lambda r: replace(r, shares=dict(list(r.shares.items())[1:])),
+                    "malformed or not due"),
     "another round": (lambda r: replace(r, round_index=0), "not awaited"),
     "another attempt": (lambda r: replace(r, attempt=1), "not awaited"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", BAD_UNMASKED)

@@ -11,8 +11,7 @@ import random
 import pytest
 
 from flwr_dpkmeans.errors import ProtocolError
-from flwr_dpkmeans.secagg import roster as roster_module
-from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO, Roster
+from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO, Roster, mask_degree
 
 
 def key_of(node: int) -> bytes:
@@ -187,11 +186,9 @@ def test_no_t_nodes_split_the_graph_by_brute_force(size: int, max_silent: int) -
 @pytest.mark.parametrize(
     ("size", "max_silent"), [(5, 1), (7, 2), (8, 3), (9, 4), (11, 6)]
 )
-def test_no_t_nodes_split_small_sparse_graphs(
-    monkeypatch: pytest.MonkeyPatch, size: int, max_silent: int
-) -> None:
-    monkeypatch.setattr(roster_module, "ALL_PAIRS_UP_TO", 2)
-    edges = graph(cohort(size), max_silent)
+def test_no_t_nodes_split_small_sparse_graphs(size: int, max_silent: int) -> None:
+    degree, roster = mask_degree(ALL_PAIRS_UP_TO + 1, max_silent), cohort(size)
+    edges = {node: set(roster.circle(node, degree)) for node in roster.node_ids}
     for gone in itertools.combinations(edges, max_silent):
         assert is_connected(edges, frozenset(gone))
 
@@ -234,10 +231,7 @@ def test_runs_of_neighbours_on_the_circle_do_not_split_it(
 
 
 def disjoint_paths(edges: dict[int, set[int]], source: int, sink: int) -> int:
-    """Count internally disjoint paths (Menger).
-
-    Unit flow where every node but the ends is split in two.
-    """
+    """Count internally disjoint paths (Menger)."""
     capacity: dict[tuple[int, bool], dict[tuple[int, bool], int]] = {}
 
     def add(tail: tuple[int, bool], head: tuple[int, bool], units: int) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.crypto import replace_group_key
-from support.masked_federation import Federation, altered, ring
+from support.masked_federation import Federation, altered, combinations, ring
 
 from flwr_dpkmeans.errors import (
     CohortError,
@@ -34,9 +34,7 @@ NOISE = ring(-4242)
 
 
 def plain_vectors(nodes: Sequence[int] = NODES) -> dict[int, Ring]:
-    """Vectors of one entry, drawn from the whole ring, so that no coincidence is
-    likely.
-    """
+    """Vectors of one entry of the whole ring: no coincidence is likely."""
     chooser = random.Random(5)
     return {node: ring(chooser.getrandbits(64)) for node in nodes}
 
@@ -73,9 +71,7 @@ def refused(federation: Federation, node: int, reply: SumReply, sentence: str) -
 
 
 def test_nothing_is_taken_before_a_round_is_open() -> None:
-    """Not even an empty vector for no round, which has the numbers that a session
-    begins with.
-    """
+    """Not even an empty vector for no round."""
     refused(
         Federation(NODES),
         3,
@@ -348,22 +344,12 @@ def test_a_disagreement_stops_before_the_sum_is_made() -> None:
 # What the server holds.
 
 
-def combinations(vectors: Sequence[Ring]) -> Ring:
-    """All sums of one-entry vectors with coefficients -1, 0 and 1."""
-    sums = np.zeros(1, dtype=np.uint64)
-    for vector in vectors:
-        sums = np.concatenate([sums, sums + vector, sums - vector])
-    return sums
-
-
 def readable(
     federation: Federation,
     late: Sequence[SumReply] = (),
     vectors: dict[int, Ring] = VECTORS,
 ) -> set[int]:
-    """What the server can compute by adding and subtracting all it holds that is a
-    function of plain vectors.
-    """
+    """Functions of plain vectors that sums of what the server holds give it."""
     held = [reply.masked.values for _, reply in federation.received]
     held += [reply.masked.values for reply in late]
     held += federation.noises
@@ -374,10 +360,7 @@ def readable(
 def play_with_dropout(
     federation: Federation, silent: tuple[int, ...], *, drop_in_round: int
 ) -> tuple[dict[int, SumReply], list[SumReply]]:
-    """Rounds up to the dropout, then a retry that completes.
-
-    Returns the replies that came late.
-    """
+    """Rounds up to the dropout, then a retry that completes."""
     if drop_in_round == 2:
         federation.run_round(1, VECTORS, NOISE)
     federation.open(drop_in_round, 1)

@@ -24,7 +24,7 @@ from flwr_dpkmeans.secagg.shamir import (
 
 
 def product(a: int, b: int) -> int:
-    """Shift and add, reduced at every step: another way than the module's logarithms."""
+    """Shift and add, reduced at every step, without the module's logarithms."""
     total = 0
     while b:
         total ^= a if b & 1 else 0
@@ -120,15 +120,10 @@ def test_impossible_numbers_are_refused(n_holders: int, threshold: int) -> None:
 @pytest.mark.parametrize(
     "shares",
     [
-        {},
-        {0: b"a"},
-        {256: b"a"},
-        {-1: b"a"},
-        {1: b"a", 2: b"ab"},
-        {1: b"a", 0: b"a"},
+        {}, {0: b"a"}, {256: b"a"}, {-1: b"a"}, {1: b"a", 2: b"ab"}, {1: b"a", 0: b"a"},
         {256: b"a", 255: b"a"},
     ],
-)
+)  # fmt: skip
 def test_impossible_shares_are_refused(shares: dict[int, bytes]) -> None:
     with pytest.raises(
         ProtocolError, match="missing, of different lengths or of unknown holders"

@@ -23,10 +23,7 @@ PLAN: Any = SimpleNamespace(
 
 
 def test_bytes_of_key_shares_tickets_and_survivors() -> None:
-    """A box: who, its length, 28 of encryption, 3 x 3 words of 32.
-
-    A sum: 5 tickets and 5 times 96 given back.
-    """
+    """A box: who, its length, 28 of encryption, 3 x 3 words of 32."""
     boxes = 5 * (12 + 28 + 288)
     for n_sums in (1, 4):
         down, up = RECOVERED.bytes_besides(PLAN, n_sums)
@@ -60,9 +57,7 @@ def test_recovery_takes_masks() -> None:
 def test_where_not_everybody_holds_shares_the_report_says_what_is_left_to_chance(
     n_clients: int, max_silent: int, chance: bool
 ) -> None:
-    """Of two hundred 117 are the fewest whose sum can be opened, of whom 25 may work
-    with the server.
-    """
+    """Of 200 the sum of 117 can be opened, of whom 25 may help the server."""
     plan: Any = SimpleNamespace(n_clients=n_clients, max_silent=max_silent)
     (said,) = RECOVERED.assumptions(plan)
     assert ("a chance of at most 2^-40" in said) is chance

@@ -25,12 +25,9 @@ from flwr_dpkmeans.sums.price import resolve_delta
 def test_many_clients_lower_the_delta_of_one(n_clients: int, delta: float) -> None:
     """At client level 1/(M ln M), which is below 1e-6 from some 90,000 clients on."""
     config = parse_config(
-        n_clusters=2,
-        bounds=((-1.0,), (1.0,)),
-        algorithm="feddp_kmeans",
-        trust="central",
-        unit="client",
-    )
+        n_clusters=2, bounds=((-1.0,), (1.0,)), algorithm="feddp_kmeans",
+        trust="central", unit="client",
+    )  # fmt: skip
     assert resolve_delta(config, n_clients) == delta
     assert 1 / (200_000 * math.log(200_000)) < 1e-6
 

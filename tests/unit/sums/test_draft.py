@@ -34,11 +34,8 @@ def plan_of(
     **values: Any,
 ) -> Plan:
     settings = {
-        "algorithm": "glloyd",
-        "n_clusters": 2,
-        "bounds": BOX,
-        "n_examples": 1000,
-    }
+        "algorithm": "glloyd", "n_clusters": 2, "bounds": BOX, "n_examples": 1000,
+    }  # fmt: skip
     settings |= {"max_iter": 2} if values.get("algorithm") != "feddp_kmeans" else {}
     config = parse_config(**(settings | values))
     return draft_plan(
@@ -80,35 +77,23 @@ def test_a_start_follows_from_the_points_that_the_plan_holds_or_that_are_given()
     [
         ({}, None),
         ({"columns_digest": "0" * 64}, None),
-        (
-            {"columns_digest": "0" * 63},
-            "the plan's digest of columns is no SHA-256 in hexadecimal",
-        ),
-        (
-            {"columns_digest": "0" * 65},
-            "the plan's digest of columns is no SHA-256 in hexadecimal",
-        ),
-        (
-            {"columns_digest": "A" * 64},
-            "the plan's digest of columns is no SHA-256 in hexadecimal",
-        ),
-        (
-            {"columns_digest": "0" * 64 + "\n"},
-            "the plan's digest of columns is no SHA-256 in hexadecimal",
-        ),
-        (
-            {"server": FACTS, "n_features": 3},
-            "the server points' centre has another width than the plan",
-        ),
-        (
-            {"public_points": POINTS},
-            "the plan's server points have another shape than it says",
-        ),
+        ({"columns_digest": "0" * 63},
+         "the plan's digest of columns is no SHA-256 in hexadecimal"),
+        ({"columns_digest": "0" * 65},
+         "the plan's digest of columns is no SHA-256 in hexadecimal"),
+        ({"columns_digest": "A" * 64},
+         "the plan's digest of columns is no SHA-256 in hexadecimal"),
+        ({"columns_digest": "0" * 64 + "\n"},
+         "the plan's digest of columns is no SHA-256 in hexadecimal"),
+        ({"server": FACTS, "n_features": 3},
+         "the server points' centre has another width than the plan"),
+        ({"public_points": POINTS},
+         "the plan's server points have another shape than it says"),
         ({"delta": 2e-4}, "the plan does not follow from its own configuration"),
         ({"rounds": ()}, "the plan does not follow from its own configuration"),
         ({"version": 6}, "the plan does not follow from its own configuration"),
     ],
-)
+)  # fmt: skip
 def test_a_plan_that_does_not_follow_from_itself(
     change: dict[str, Any], sentence: str | None
 ) -> None:

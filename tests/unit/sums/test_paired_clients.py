@@ -29,10 +29,7 @@ NODES = (3, 8, 11, 40, 99)
 def test_the_second_of_two_looks_up_the_key_that_it_would_agree_on(
     monkeypatch: pytest.MonkeyPatch, authored: bool, shared: bool
 ) -> None:
-    """Bit for bit, in two rounds and a retry.
-
-    Masks that are too long to wait for the other end are made twice.
-    """
+    """Bit for bit, in two rounds and a retry."""
     agreed: list[int] = []
     expanded: list[int] = []
     agree, expand = keys.agree_pair_keys, ciphers.stream
@@ -78,17 +75,11 @@ def test_the_second_of_two_looks_up_the_key_that_it_would_agree_on(
 
 
 def test_few_masks_wait_for_their_other_end() -> None:
-    """Clients are asked along the circle on which they have neighbours, so that no
-    table grows with their number.
-    """
+    """Clients are asked along their circle, so that no table grows."""
     config = parse_config(
-        n_clusters=2,
-        bounds=((-1.0,), (1.0,)),
-        n_examples=500,
-        algorithm="fastlloyd",
-        trust="central",
-        max_silent=4,
-    )
+        n_clusters=2, bounds=((-1.0,), (1.0,)), n_examples=500, algorithm="fastlloyd",
+        trust="central", max_silent=4,
+    )  # fmt: skip
     waiting: list[int] = []
 
     class Noted(LocalRun):

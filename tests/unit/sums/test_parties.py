@@ -111,10 +111,7 @@ def test_a_request_is_of_this_run_and_in_time_unless_it_ends_it(
 def test_shares_of_noise_are_for_those_that_shared_keys(
     n_announced: int, asked: tuple[int, int]
 ) -> None:
-    """Those that are asked now may be fewer.
-
-    As if they had been all, each would draw too little.
-    """
+    """Those that are asked now may be fewer."""
 
     def shares_of(*numbers: int) -> None:
         raise ProtocolError(f"shares of {numbers}")
@@ -253,9 +250,7 @@ def test_keys_of_enough_clients_begin_the_first_round(
 def test_the_end_is_confirmed_by_tags(
     has_result: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One sort of answers after the other: a refusal, none that can be read, and equal
-    tags.
-    """
+    """A refusal, an answer that cannot be read, and equal tags."""
     run = made(trust="central")
     assert run.clusters is not None
     run.take(keys(run, 2, 3, 4))
@@ -300,10 +295,7 @@ def test_the_end_is_confirmed_by_tags(
 @pytest.mark.parametrize("counts", [False, True])
 @pytest.mark.parametrize("dropout", ["retry", "recover"])
 def test_a_run_of_six_clients(trust: str, counts: bool, dropout: str) -> None:
-    """Two steps, perhaps after a count.
-
-    The server's result is there where it may read sums, and is the clients'.
-    """
+    """Two steps, perhaps after a count."""
     given = {
         "n_clusters": 2,
         "bounds": ((-1.0,), (1.0,)),
@@ -366,27 +358,19 @@ def test_what_is_masked_is_shown_to_who_watches_and_stays_nowhere() -> None:
 @pytest.mark.parametrize(
     ("is_final", "preliminary", "n_features", "n_parts", "sentence"),
     [
-        (
-            True,
-            (5,),
-            2,
-            3,
-            "the plan waits for the tables' width, or knows what it is still to find",
-        ),
+        (True, (5,), 2, 3,
+         "the plan waits for the tables' width, or knows what it is still to find"),
         (False, (), 2, 3, "the plan waits"),
         (False, (5,), None, 3, "the plan waits"),
         (True, (), None, 3, "the plan waits"),
         (True, (), 2, 2, "the plan is for 3 clients, but there are 2"),
         (False, (5,), 2, 4, "the plan is for 3 clients, but there are 4"),
     ],
-)
+)  # fmt: skip
 def test_a_local_run_takes_a_plan_for_its_tables(
-    is_final: bool,
-    preliminary: Any,
-    n_features: int | None,
-    n_parts: int,
+    is_final: bool, preliminary: Any, n_features: int | None, n_parts: int,
     sentence: str,
-) -> None:
+) -> None:  # fmt: skip
     odd: Any = SimpleNamespace(
         is_final=is_final, preliminary=preliminary, n_features=n_features, n_clients=3
     )

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import math
-import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -88,9 +86,7 @@ def test_everybody_takes_part_in_what_steers_the_plan_and_a_sample_in_the_rest()
 
 
 def stream_of(*purpose: str | int) -> int:
-    """The first eight bytes of a hash of the plan's seed, 11, and of what the stream is
-    for.
-    """
+    """The first eight bytes of a hash of the plan's seed and of the purpose."""
     return int.from_bytes(
         hashlib.sha256(repr((11, *purpose)).encode()).digest()[:8], "little"
     )
@@ -112,28 +108,11 @@ def test_seeded_coins_follow_from_seed_node_round_and_attempt() -> None:
     assert 20 < sum(coins) < 60
 
 
-@pytest.mark.parametrize(
-    ("rate", "threshold"),
-    [
-        (0.25, 2**51),
-        (0.1, int(0.1 * 2**53)),
-        (math.nextafter(1.0, 0.0), 2**53 - 1),
-        (1e-300, 0),
-    ],
-)
-def test_a_client_takes_part_below_a_threshold_that_is_rounded_down(
-    rate: float, threshold: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    everybody, plan, coins = sampled(1.0), sampled(rate), list[int]()
-    for drawn in (max(0, threshold - 1), threshold):
-        monkeypatch.setattr(
-            secrets,
-            "randbelow",
-            lambda sides, drawn=drawn: coins.append(sides) or drawn,
-        )
-        assert takes_part(plan, 7, 1, 0) is (drawn < threshold)
-        assert takes_part(everybody, 7, 1, 0) is True
-    assert coins == [2**53] * 2
+def test_a_client_that_is_always_drawn_throws_no_coin() -> None:
+    def draw(_: int) -> int:
+        raise AssertionError("a coin")
+
+    assert takes_part(sampled(1.0), 7, 1, 0, draw=draw) is True
 
 
 # -- tables ----------------------------------------------------------------------------
@@ -145,23 +124,14 @@ def test_a_client_takes_part_below_a_threshold_that_is_rounded_down(
         (("a", "b", "c"), ("c", "a", "b"), [2, 0, 1]),
         (("a", "b"), ("a", "b"), None),
         ((), ("a", "b"), None),
-        (
-            ("a", "b"),
-            ("a", "d"),
-            "1 of 2 columns that were agreed on are not in a table of 2",
-        ),
-        (
-            ("a", "b", "c"),
-            ("a", "b"),
-            "0 of 2 columns that were agreed on are not in a table of 3",
-        ),
-        (
-            ("a",),
-            ("a", "b"),
-            "1 of 2 columns that were agreed on are not in a table of 1",
-        ),
+        (("a", "b"), ("a", "d"),
+         "1 of 2 columns that were agreed on are not in a table of 2"),
+        (("a", "b", "c"), ("a", "b"),
+         "0 of 2 columns that were agreed on are not in a table of 3"),
+        (("a",), ("a", "b"),
+         "1 of 2 columns that were agreed on are not in a table of 1"),
     ],
-)
+)  # fmt: skip
 def test_where_the_columns_of_an_order_stand(
     names: Sequence[str], order: Sequence[str], places: list[int] | str | None
 ) -> None:

@@ -79,11 +79,8 @@ def test_signatures_are_asked_for_only_after_survivors_were_told_of() -> None:
 
 def test_a_table_of_clusters_and_classes_has_at_most_100_000_cells() -> None:
     given = {
-        "bounds": BOX,
-        "n_examples": 10**6,
-        "evaluation": "private",
-        "n_classes": 1000,
-    }
+        "bounds": BOX, "n_examples": 10**6, "evaluation": "private", "n_classes": 1000,
+    }  # fmt: skip
     assert parse_config(n_clusters=100, **given).settings.n_classes == 1000
     with pytest.raises(
         ConfigurationError,
@@ -146,25 +143,15 @@ def test_a_change_is_measured_in_the_declared_norm(
 def test_the_largest_change_of_all_tables_is_told(
     unit: PrivacyUnit, largest: float
 ) -> None:
-    """Of a count that may move by forty: by one where a row comes along, by a client's
-    forty at most.
-    """
+    """Of a count that may move by 40: by one where a row comes along."""
     counted = Block(
-        "rows",
-        (1,),
-        Sensitivity(Norm.L2, 40.0, unit, "so"),
-        NoiseShape.GAUSSIAN,
-        9.0,
+        "rows", (1,), Sensitivity(Norm.L2, 40.0, unit, "so"), NoiseShape.GAUSSIAN, 9.0,
         40.0,
-    )
+    )  # fmt: skip
     still = Block(
-        "still",
-        (1,),
-        Sensitivity(Norm.L2, 1.0, unit, "so"),
-        NoiseShape.GAUSSIAN,
-        9.0,
+        "still", (1,), Sensitivity(Norm.L2, 1.0, unit, "so"), NoiseShape.GAUSSIAN, 9.0,
         1.0,
-    )
+    )  # fmt: skip
     most = 40.0 if unit is PrivacyUnit.CLIENT else math.inf
     statistic = lambda rows: [  # noqa: E731
         np.array([min(float(len(rows)), most)]),
@@ -206,12 +193,9 @@ def test_what_is_not_as_it_was_declared_is_refused(
 
 def final_plan(**values: Any) -> Plan:
     config = parse_config(
-        n_clusters=2,
-        bounds=((-1.0,), (1.0,)),
-        algorithm="glloyd",
-        n_examples=1_000,
+        n_clusters=2, bounds=((-1.0,), (1.0,)), algorithm="glloyd", n_examples=1_000,
         **values,
-    )
+    )  # fmt: skip
     return draft.draft_plan(config, run_id=1, n_clients=3, seed=0, n_features=2)
 
 
@@ -219,18 +203,12 @@ def final_plan(**values: Any) -> Plan:
     ("fitting", "refused", "sentence"),
     [
         ({"seed": 0}, {"seed": -1}, "the plan's seed is -1"),
-        (
-            {"n_examples": None, "delta": 1e-5},
-            {"n_examples": None, "delta": 1.1e-5},
-            "it may be at most 1e-05",
-        ),
-        (
-            {"n_examples": 7, "delta": 5e-4},
-            {"n_examples": None, "delta": 5e-4},
-            "without a declared number of rows",
-        ),
+        ({"n_examples": None, "delta": 1e-5}, {"n_examples": None, "delta": 1.1e-5},
+         "it may be at most 1e-05"),
+        ({"n_examples": 7, "delta": 5e-4}, {"n_examples": None, "delta": 5e-4},
+         "without a declared number of rows"),
     ],
-)
+)  # fmt: skip
 def test_where_the_numbers_of_a_plan_end(
     fitting: dict[str, Any], refused: dict[str, Any], sentence: str
 ) -> None:
@@ -242,12 +220,9 @@ def test_where_the_numbers_of_a_plan_end(
 
 def test_delta_of_clients_is_below_one_over_their_number() -> None:
     config = parse_config(
-        n_clusters=2,
-        bounds=((-1.0,), (1.0,)),
-        algorithm="sphere_packing",
-        unit="client",
-        trust="central",
-    )
+        n_clusters=2, bounds=((-1.0,), (1.0,)), algorithm="sphere_packing",
+        unit="client", trust="central",
+    )  # fmt: skip
     plan = draft.draft_plan(config, run_id=1, n_clients=8, seed=0, n_features=2)
     sound.check_plan(replace(plan, delta=0.124))
     with pytest.raises(
@@ -310,13 +285,9 @@ def test_noise_that_no_source_draws_is_refused_before_anybody_is_charged(
     plan, drawn = final_plan(), 0
     for power in np.arange(36.0, 48.0, 0.125):
         block = Block(
-            "counts",
-            (2,),
-            Sensitivity(norm, 1.0, PrivacyUnit.RECORD, "so"),
-            noise,
-            2.0**power,
-            0.0,
-        )
+            "counts", (2,), Sensitivity(norm, 1.0, PrivacyUnit.RECORD, "so"), noise,
+            2.0**power, 0.0,
+        )  # fmt: skip
         try:
             sound.check_round(plan, PlannedRound("r", "oblivious", (block,)))
         except PlanError:
@@ -349,27 +320,19 @@ def test_noise_of_less_than_a_step_and_too_long_rounds_are_refused() -> None:
     ("epsilon", "worst", "limit", "charged", "sentence"),
     [
         (1.0 + 9e-10, 2.0, None, math.inf, None),
-        (
-            1.0 + 1.1e-9,
-            2.0,
-            None,
-            math.inf,
-            "the plan costs epsilon 1.000000001, but the budget is 1",
-        ),
+        (1.0 + 1.1e-9, 2.0, None, math.inf,
+         "the plan costs epsilon 1.000000001, but the budget is 1"),
         (1.0, 2.0 + 1e-9, 2.0, math.inf, None),
         (1.0, 2.0 + 3e-9, 2.0, math.inf, "but max_epsilon is 2"),
         (1.0, 2.0 + 1e-9, None, 2.0, None),
         (1.0, 2.0 + 3e-9, None, 2.0, "but 2 was charged before the rows were counted"),
         (1.0, math.inf, None, math.inf, None),
     ],
-)
+)  # fmt: skip
 def test_a_billionth_more_than_a_budget_is_allowed(
-    epsilon: float,
-    worst: float,
-    limit: float | None,
-    charged: float,
+    epsilon: float, worst: float, limit: float | None, charged: float,
     sentence: str | None,
-) -> None:
+) -> None:  # fmt: skip
     settings = SimpleNamespace(epsilon=1.0, max_epsilon=limit, max_retries=1)
     plan: Any = SimpleNamespace(
         settings=settings, epsilon=epsilon, epsilon_worst_case=worst, events=lambda: ()

@@ -59,61 +59,33 @@ class Some(Options):
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        (
-            {"part": 0.0},
-            (
-                "part is 0.0, but it must be a finite number strictly between 0 and 1:"
-                " give 0.5."
-            ),
-        ),
-        (
-            {"part": 1},
-            (
-                "part is 1.0, but it must be a finite number strictly between 0 and 1:"
-                " give 0.5."
-            ),
-        ),
-        (
-            {"part": math.nan},
-            (
-                "part is nan, but it must be a finite number strictly between 0 and 1:"
-                " give 0.5."
-            ),
-        ),
-        (
-            {"part": "1"},
-            (
-                "part is '1', but it must be a finite number strictly between 0 and 1:"
-                " give 0.5."
-            ),
-        ),
-        (
-            {"size": 0.0},
-            "size is 0.0, but it must be a finite number greater than 0: give 2.0.",
-        ),
-        (
-            {"size": 10**400},
-            "size is inf, but it must be a finite number greater than 0: give 2.0.",
-        ),
-        (
-            {"least": -1},
-            "least is -1.0, but it must be a finite number of at least 0: give 2.0.",
-        ),
+        ({"part": 0.0},
+         "part is 0.0, but it must be a finite number strictly between 0 and 1:"
+         " give 0.5."),
+        ({"part": 1},
+         "part is 1.0, but it must be a finite number strictly between 0 and 1:"
+         " give 0.5."),
+        ({"part": math.nan},
+         "part is nan, but it must be a finite number strictly between 0 and 1:"
+         " give 0.5."),
+        ({"part": "1"},
+         "part is '1', but it must be a finite number strictly between 0 and 1:"
+         " give 0.5."),
+        ({"size": 0.0},
+         "size is 0.0, but it must be a finite number greater than 0: give 2.0."),
+        ({"size": 10**400},
+         "size is inf, but it must be a finite number greater than 0: give 2.0."),
+        ({"least": -1},
+         "least is -1.0, but it must be a finite number of at least 0: give 2.0."),
         ({"colour": "rad"}, "colour is 'rad', which is not known: did you mean 'red'?"),
-        (
-            {"colour": None},
-            "colour is None, which is not known: choose one of 'blue', 'red'.",
-        ),
+        ({"colour": None},
+         "colour is None, which is not known: choose one of 'blue', 'red'."),
         ({"sure": 1}, "sure is 1, but it must be a boolean: give True or False."),
-        (
-            {"part": None},
-            (
-                "part is None, but it must be a finite number strictly between 0 and 1:"
-                " give 0.5."
-            ),
-        ),
+        ({"part": None},
+         "part is None, but it must be a finite number strictly between 0 and 1:"
+         " give 0.5."),
     ],
-)
+)  # fmt: skip
 def test_what_an_option_is_told(values: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         Some(**values)
@@ -155,152 +127,74 @@ def test_options_are_read_by_their_rules_and_stay_the_same_objects_where_they_fi
 @pytest.mark.parametrize(
     ("fitting", "change", "sentence"),
     [
-        (
-            STANDARD | {"standard_columns": ((1, 1.0),)},
-            {"schema_digest": ""},
-            "standard_columns follow from a schema",
-        ),
-        (
-            STANDARD | {"standard_columns": ((1, 1.0),)},
-            {"private_bounds": False},
-            "standard_columns follow from",
-        ),
-        (
-            STANDARD | {"standard_columns": ((1, 1.0),)},
-            {"standard_columns": ((2, 1.0),)},
-            "standard_columns follow",
-        ),
-        (
-            STANDARD | {"bounds": TWO, "standard_columns": ((2, 0.5),)},
-            {"standard_columns": ((1, 0.5),)},
-            "standard_co",
-        ),
-        (
-            STANDARD | {"bounds": TWO, "standard_columns": ((1, 0.5),) * 2},
-            {"bounds": ONE},
-            "standard_columns follow",
-        ),
+        (STANDARD | {"standard_columns": ((1, 1.0),)}, {"schema_digest": ""},
+         "standard_columns follow from a schema"),
+        (STANDARD | {"standard_columns": ((1, 1.0),)}, {"private_bounds": False},
+         "standard_columns follow from"),
+        (STANDARD | {"standard_columns": ((1, 1.0),)},
+         {"standard_columns": ((2, 1.0),)}, "standard_columns follow"),
+        (STANDARD | {"bounds": TWO, "standard_columns": ((2, 0.5),)},
+         {"standard_columns": ((1, 0.5),)}, "standard_co"),
+        (STANDARD | {"bounds": TWO, "standard_columns": ((1, 0.5),) * 2},
+         {"bounds": ONE}, "standard_columns follow"),
         (PROFILED, {"schema_digest": ""}, "profile_widths follow from a schema"),
-        (
-            PROFILED | {"profile_widths": (0, 1)},
-            {"profile_widths": (1,)},
-            "profile_widths follow from a schema",
-        ),
+        (PROFILED | {"profile_widths": (0, 1)}, {"profile_widths": (1,)},
+         "profile_widths follow from a schema"),
         (PROFILED, {"profile_widths": "2,1,2"}, "profile_widths follow from a schema"),
-        (
-            PROFILED,
-            {"profile_widths": (2, 1, 2.0)},
-            "profile_widths follow from a schema",
-        ),
-        (
-            PROFILED | {"profile_widths": (0, 1)},
-            {"profile_widths": (0, 0)},
-            "profile_widths follow from a schema",
-        ),
-        (
-            PROFILED | {"profile_widths": (1, 0)},
-            {"profile_widths": (3, -1)},
-            "profile_widths follow from a schema",
-        ),
-        (
-            PROFILED | {"profile_widths": (1, 0, 1)},
-            {"profile_widths": (1, 0, 0)},
-            "profile_widths follow from",
-        ),
-        (
-            PROFILED | {"profile_widths": (1, 0, 1)},
-            {"profile_widths": (1, 1, 0)},
-            "profile_widths follow from",
-        ),
-        (
-            PROFILED | {"profile_widths": (65_535, 1)},
-            {"profile_widths": (65_535, 2)},
-            "profile_widths follow from",
-        ),
+        (PROFILED, {"profile_widths": (2, 1, 2.0)},
+         "profile_widths follow from a schema"),
+        (PROFILED | {"profile_widths": (0, 1)}, {"profile_widths": (0, 0)},
+         "profile_widths follow from a schema"),
+        (PROFILED | {"profile_widths": (1, 0)}, {"profile_widths": (3, -1)},
+         "profile_widths follow from a schema"),
+        (PROFILED | {"profile_widths": (1, 0, 1)}, {"profile_widths": (1, 0, 0)},
+         "profile_widths follow from"),
+        (PROFILED | {"profile_widths": (1, 0, 1)}, {"profile_widths": (1, 1, 0)},
+         "profile_widths follow from"),
+        (PROFILED | {"profile_widths": (65_535, 1)}, {"profile_widths": (65_535, 2)},
+         "profile_widths follow from"),
         (PROFILED, {"profile_share": 0.5}, "profile_widths follow from a schema"),
         (PROFILED, {"profile_share": 0.0}, "profile_widths follow from a schema"),
-        (
-            PROFILED | {"profile_share": 0.05},
-            {"profile_share": -0.1},
-            "profile_widths follow from a schema",
-        ),
-        (
-            {"profile_share": 0.05},
-            {"profile_share": 0.06},
-            "profile_widths follow from a schema",
-        ),
+        (PROFILED | {"profile_share": 0.05}, {"profile_share": -0.1},
+         "profile_widths follow from a schema"),
+        ({"profile_share": 0.05}, {"profile_share": 0.06},
+         "profile_widths follow from a schema"),
         (GAPS, {"schema_digest": ""}, "profile_widths follow from a schema"),
         (GAPS, {"profile_share": 0.5}, "profile_widths follow from a schema"),
         (GAPS, {"gap_columns": ()}, "profile_widths follow from a schema"),
         (GAPS, {"gap_columns": (0,)}, "gap_columns follow from a schema"),
-        (
-            GAPS | {"gap_columns": (-1,) * 65_536},
-            {"gap_columns": (-1,) * 65_537},
-            "gap_columns follow from",
-        ),
+        (GAPS | {"gap_columns": (-1,) * 65_536}, {"gap_columns": (-1,) * 65_537},
+         "gap_columns follow from"),
         (BOTH, {"gap_columns": (4,)}, "gap_columns follow from a schema"),
         (BOTH, {"gap_columns": (-2,)}, "gap_columns follow from a schema"),
         (BOTH, {"gap_columns": (1, 1)}, "gap_columns follow from a schema"),
         (BOTH, {"gap_columns": (1.0,)}, "gap_columns follow from a schema"),
-        (
-            {"n_examples": 100, "delta": math.nextafter(0.01, 0.0)},
-            {"delta": 0.01},
-            "it must be below 1/N = 0.01",
-        ),
-        (
-            {"n_examples": 100, "delta": 0.5, "unit": "client"},
-            {"unit": "record"},
-            "it must be below 1/N = 0.01",
-        ),
+        ({"n_examples": 100, "delta": math.nextafter(0.01, 0.0)}, {"delta": 0.01},
+         "it must be below 1/N = 0.01"),
+        ({"n_examples": 100, "delta": 0.5, "unit": "client"}, {"unit": "record"},
+         "it must be below 1/N = 0.01"),
         ({"delta": 0.5}, {"n_examples": 2}, "it must be below 1/N = 0.5"),
-        (
-            {"masking": False, "dropout": "retry"},
-            {"dropout": "recover"},
-            "dropout is 'recover', which always masks",
-        ),
-        (
-            {"masking": False},
-            {"dropout": "recover"},
-            "dropout is 'recover', which always masks",
-        ),
-        (
-            {"dropout": "recover"},
-            {"masking": False},
-            "dropout is 'recover', which always masks",
-        ),
-        (
-            {"n_clients": 4, "min_clients": 4},
-            {"min_clients": 5},
-            "min_clients asks for at least 5",
-        ),
-        (
-            {"min_clients": 9},
-            {"n_clients": 8},
-            "n_clients is 8, but min_clients asks for at least 9",
-        ),
-        (
-            {"unit": "client", "client_sampling_rate": 1.0},
-            {"client_sampling_rate": 1.0000001},
-            "it is a probability",
-        ),
-        (
-            {"unit": "client", "client_sampling_rate": 0.5},
-            {"unit": "record"},
-            "amplifies client-level privacy only",
-        ),
-        (
-            {"evaluation": "exact", "unit": "client"},
-            {"client_sampling_rate": 0.5},
-            "so that clients sit out",
-        ),
-        (
-            {"evaluation": "private", "unit": "client", "client_sampling_rate": 0.5},
-            {"evaluation": "exact"},
-            "sit out",
-        ),
+        ({"masking": False, "dropout": "retry"}, {"dropout": "recover"},
+         "dropout is 'recover', which always masks"),
+        ({"masking": False}, {"dropout": "recover"},
+         "dropout is 'recover', which always masks"),
+        ({"dropout": "recover"}, {"masking": False},
+         "dropout is 'recover', which always masks"),
+        ({"n_clients": 4, "min_clients": 4}, {"min_clients": 5},
+         "min_clients asks for at least 5"),
+        ({"min_clients": 9}, {"n_clients": 8},
+         "n_clients is 8, but min_clients asks for at least 9"),
+        ({"unit": "client", "client_sampling_rate": 1.0},
+         {"client_sampling_rate": 1.0000001}, "it is a probability"),
+        ({"unit": "client", "client_sampling_rate": 0.5}, {"unit": "record"},
+         "amplifies client-level privacy only"),
+        ({"evaluation": "exact", "unit": "client"}, {"client_sampling_rate": 0.5},
+         "so that clients sit out"),
+        ({"evaluation": "private", "unit": "client", "client_sampling_rate": 0.5},
+         {"evaluation": "exact"}, "sit out"),
         ({"trust": "elsewhere"}, {"trust": 3}, "trust is 3, but it must be a name"),
     ],
-)
+)  # fmt: skip
 def test_settings_that_do_not_go_together(
     fitting: dict[str, Any], change: dict[str, Any], sentence: str
 ) -> None:
@@ -336,20 +230,14 @@ def test_shares_leave_the_task_a_part_of_the_budget() -> None:
         ({"bounds": TWO}, 1, "there are bounds for 2 features, but the table has 1"),
         ({"bounds": TWO}, 3, "there are bounds for 2 features, but the table has 3"),
         ({"feature_names": ("a", "b")}, 2, None),
-        (
-            {"feature_names": ("a", "b")},
-            1,
-            "feature_names has 2 names, but bounds or n_features say 1",
-        ),
-        (
-            {"feature_names": ("a", "b")},
-            3,
-            "feature_names has 2 names, but bounds or n_features say 3",
-        ),
+        ({"feature_names": ("a", "b")}, 1,
+         "feature_names has 2 names, but bounds or n_features say 1"),
+        ({"feature_names": ("a", "b")}, 3,
+         "feature_names has 2 names, but bounds or n_features say 3"),
         ({"feature_names": ("a", "b"), "bounds": TWO}, None, None),
         ({"feature_names": ("a",)}, 1, None),
     ],
-)
+)  # fmt: skip
 def test_a_tables_width_suits_bounds_and_names(
     values: dict[str, Any], width: int | None, sentence: str | None
 ) -> None:

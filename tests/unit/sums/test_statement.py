@@ -46,12 +46,9 @@ def test_one_release_without_noise_is_enough_for_not_private() -> None:
 def test_seeded_coins_protect_nobody_either() -> None:
     coins = "So do the clients' coins: whoever knows the seed knows who takes part."
     all_take_part = {
-        "algorithm": "proxy_lloyd",
-        "unit": "client",
-        "noise": "seeded",
-        "n_examples": 1000,
-        "trust": "central",
-    }
+        "algorithm": "proxy_lloyd", "unit": "client", "noise": "seeded",
+        "n_examples": 1000, "trust": "central",
+    }  # fmt: skip
     assert coins not in why_not_private(plan_of(**all_take_part))
     assert coins in why_not_private(plan_of(**all_take_part, client_sampling_rate=0.5))
 
@@ -146,9 +143,7 @@ def test_what_a_guarantee_rests_on(
     )
 
 
-def test_every_sentence_of_the_table_is_asked_for_and_every_one_that_is_asked_for_is_there() -> (
-    None
-):
+def test_sentences_of_the_table_are_those_that_are_used() -> None:
     table = tomllib.loads(Path(report.__file__).with_suffix(".toml").read_text())
     code = "".join(
         path.read_text() for path in Path(report.__file__).parents[1].rglob("*.py")
@@ -165,19 +160,13 @@ def test_every_sentence_of_the_table_is_asked_for_and_every_one_that_is_asked_fo
     ("values", "words"),
     [
         ({}, None),
-        (
-            {"n_examples": None},
-            "is released to everybody, with noise from the clients: that release holds",
-        ),
+        ({"n_examples": None},
+         "is released to everybody, with noise from the clients: that release holds"),
         ({"private_bounds": True}, "histograms of each column's range are"),
-        (
-            {"private_bounds": True, "n_examples": None},
-            "number of rows and histograms of each column's range are",
-        ),
-        (
-            {"private_bounds": True, "n_examples": None},
-            "with noise from the clients: these releases hold",
-        ),
+        ({"private_bounds": True, "n_examples": None},
+         "number of rows and histograms of each column's range are"),
+        ({"private_bounds": True, "n_examples": None},
+         "with noise from the clients: these releases hold"),
         (
             {
                 "private_bounds": True,
@@ -188,7 +177,7 @@ def test_every_sentence_of_the_table_is_asked_for_and_every_one_that_is_asked_fo
         ),
         ({"n_examples": None, "trust": "distributed"}, None),
     ],
-)
+)  # fmt: skip
 def test_a_guarantee_says_what_else_everybody_sees(
     values: dict[str, Any], words: str | None
 ) -> None:
@@ -202,21 +191,17 @@ def test_a_guarantee_says_what_else_everybody_sees(
 @pytest.mark.parametrize(
     ("counts", "said"),
     [
-        (
-            [[100, 51, 0], [100, 5, 0]],
-            "party north lie outside the bounds of column 'age'",
-        ),
+        ([[100, 51, 0], [100, 5, 0]],
+         "party north lie outside the bounds of column 'age'"),
         ([[100, 50, 0], [100, 5, 0]], None),
         # Of no other party are few outside: the bounds are wrong.
         ([[100, 51, 0], [100, 6, 0]], None),
         ([[100, 51, 0], [0, 0, 0]], None),
         ([[1, 0, 0], [1, 0, 1]], "party south lie outside the bounds of column 'pay'"),
-        (
-            [[100, 51, 0], [100, 6, 0], [100, 0, 90]],
-            "party north, west lie outside the bounds of columns 'age', 'pay'",
-        ),
+        ([[100, 51, 0], [100, 6, 0], [100, 0, 90]],
+         "party north, west lie outside the bounds of columns 'age', 'pay'"),
     ],
-)
+)  # fmt: skip
 def test_a_party_with_most_rows_outside_is_told_of_where_another_has_few(
     counts: list[list[int]], said: str | None
 ) -> None:
@@ -240,18 +225,13 @@ def test_whoever_holds_all_rows_assumes_nothing_of_links_and_names() -> None:
         "nobody else is there",
     ).assumptions
     assert told == (
-        (
-            "The bounds (-1 to 1) are public knowledge and were not taken from the"
-            " data; values outside are clipped."
-        ),
-        (
-            "Columns reach fit as they are: what another step learnt from the rows"
-            " before it (the means of a scaler, what an imputer fills in, a choice of"
-            " columns) is exact and not covered; scale = 'standard' of a schema finds"
-            " spreads privately."
-        ),
-        "The number of rows, 1000, is public knowledge.",
-    )
+        "The bounds (-1 to 1) are public knowledge and were not taken from the"
+        " data; values outside are clipped.",
+        "Columns reach fit as they are: what another step learnt from the rows"
+        " before it (the means of a scaler, what an imputer fills in, a choice of"
+        " columns) is exact and not covered; scale = 'standard' of a schema finds"
+        " spreads privately.", "The number of rows, 1000, is public knowledge.",
+    )  # fmt: skip
     assert (
         "nobody else is there"
         in build_report(plan_of(), (), "nobody else is there").assumptions

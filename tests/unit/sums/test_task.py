@@ -48,18 +48,15 @@ class Bare(Task):
     [
         (0, (1.0, -1.0, 2.0**-16, 3 * 2.0**-16), None),
         (MAX_SERVER_POINTS, (), None),
-        (
-            MAX_SERVER_POINTS + 1,
-            (),
-            "the server has 131073 points, but at most 131072 can be weighted",
-        ),
+        (MAX_SERVER_POINTS + 1, (),
+         "the server has 131073 points, but at most 131072 can be weighted"),
         (-1, (), "not on the grid"),
         (5, (0.0, 1.0 + 2.0**-16), "not on the grid"),
         (5, (-1.0 - 2.0**-16, 0.0), "not on the grid"),
         (5, (0.0, 2.0**-17), "not on the grid"),
         (5, (math.nan,), "not on the grid"),
     ],
-)
+)  # fmt: skip
 def test_the_servers_centre_is_on_the_grid_inside_the_box(
     n_points: int, centre: tuple[float, ...], sentence: str | None
 ) -> None:
@@ -74,11 +71,8 @@ def known_of(
     n_examples: int | None = 800, multiplier: float | None = None, **values: Any
 ) -> PublicFacts:
     settings = {
-        "algorithm": "glloyd",
-        "n_clusters": 2,
-        "bounds": BOX,
-        "n_examples": None,
-    }
+        "algorithm": "glloyd", "n_clusters": 2, "bounds": BOX, "n_examples": None,
+    }  # fmt: skip
     config = parse_config(**(settings | values))
     return PublicFacts(config, n_examples, 2, 1e-6, multiplier, SAME, 16, n_clients=20)
 
@@ -128,11 +122,8 @@ def test_options_of_a_run_are_read_and_changed_by_their_flat_names() -> None:
     assert (run.epsilon, run.breadth, run.depth, run.algorithm) == (2.0, 6, 3, "bare")
     other = run.changed(epsilon=0.5, breadth=7, depth=9)
     assert (other.epsilon, other.breadth, other.depth, other.random_state) == (
-        0.5,
-        7,
-        9,
-        5,
-    )
+        0.5, 7, 9, 5,
+    )  # fmt: skip
     assert (run.epsilon, run.unseeded.random_state, run.unseeded.epsilon) == (
         2.0,
         None,

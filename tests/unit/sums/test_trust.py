@@ -68,14 +68,10 @@ def test_a_share_and_all_of_them_together() -> None:
 @pytest.mark.parametrize(
     ("least", "n_clients", "max_silent", "smallest"),
     [
-        (2, 10, 0, 9),
-        (2, 10, 1, 9),
-        (2, 10, 2, 8),
-        (8, 10, 2, 8),
-        (9, 10, 2, 9),
+        (2, 10, 0, 9), (2, 10, 1, 9), (2, 10, 2, 8), (8, 10, 2, 8), (9, 10, 2, 9),
         (2, 3, 2, 2),
     ],
-)
+)  # fmt: skip
 def test_no_share_that_is_counted_on_may_be_missing(
     least: int, n_clients: int, max_silent: int, smallest: int
 ) -> None:
@@ -88,10 +84,7 @@ def test_no_share_that_is_counted_on_may_be_missing(
 
 @pytest.mark.parametrize("name", ["oblivious", "central", "curator", "distributed"])
 def test_each_sum_gets_noise_once(name: str) -> None:
-    """From the server, or in shares from the clients.
-
-    Who has not added it sends on what it has.
-    """
+    """From the server, or in shares from the clients."""
     model, shares, bits = trust_model(name), Shares(5, 1), 16
     one = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, "one row is one row")
     block = Block("rows", (40,), one, NoiseShape.GAUSSIAN, 3.0, 1.0)

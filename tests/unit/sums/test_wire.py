@@ -103,27 +103,21 @@ def test_blobs_are_read_up_to_their_limit(name: str, most: int, more: int) -> No
 @pytest.mark.parametrize(
     ("header", "stated"),
     [
-        (
-            {"protocol": 0, "plan_format": 10**6, "package": "1.0"},
-            Versions(0, 10**6, "1.0"),
-        ),
-        (
-            {"protocol": 3, "plan_format": 4, "package": "1 great release"},
-            Versions(3, 4),
-        ),
+        ({"protocol": 0, "plan_format": 10**6, "package": "1.0"},
+         Versions(0, 10**6, "1.0")),
+        ({"protocol": 3, "plan_format": 4, "package": "1 great release"},
+         Versions(3, 4)),
         ({"protocol": 3, "plan_format": 4, "package": 5}, Versions(3, 4)),
         ({"protocol": 3, "plan_format": 4, "package": "1.0rc1.dev2"}, Versions(3, 4)),
-        (
-            {"protocol": 3, "plan_format": 4, "package": "12345.1.2.3rc1"},
-            Versions(3, 4, "12345.1.2.3rc1"),
-        ),
+        ({"protocol": 3, "plan_format": 4, "package": "12345.1.2.3rc1"},
+         Versions(3, 4, "12345.1.2.3rc1")),
         ({"protocol": -1, "plan_format": 4}, None),
         ({"protocol": 3, "plan_format": 10**6 + 1}, None),
         ({"protocol": True, "plan_format": 4}, None),
         ({"protocol": 3, "plan_format": 4.0}, None),
         ({"protocol": 3}, None),
     ],
-)
+)  # fmt: skip
 def test_versions_are_numbers_up_to_a_million_and_a_release_without_words(
     header: dict[str, Any], stated: Versions | None
 ) -> None:
@@ -137,13 +131,10 @@ def test_versions_are_numbers_up_to_a_million_and_a_release_without_words(
 @pytest.mark.parametrize(
     ("code", "read"),
     [
-        ("x" * 100, "x" * 100),
-        ("x" * 101, "unknown"),
-        ("a b", "unknown"),
-        ("", "unknown"),
-        ("ä", "unknown"),
+        ("x" * 100, "x" * 100), ("x" * 101, "unknown"), ("a b", "unknown"),
+        ("", "unknown"), ("ä", "unknown"),
     ],
-)
+)  # fmt: skip
 def test_a_failure_has_a_code_and_a_bounded_sentence(code: str, read: str) -> None:
     failure = packet(status="refused", code=code, sentence="x" * 2000).failure
     assert failure is not None
@@ -270,7 +261,7 @@ def test_a_request_says_what_it_knows(request_: Request) -> None:
 
 
 def test_bodies_are_read_as_they_were_written() -> None:
-    """A roster has the attempt of its request; where keys are shared there is none yet."""
+    """A roster has its request's attempt; where keys are shared there is none."""
     members = ((3, bytes(32)), (5, b"k" * 32))
     signed = {5: Credential(b"i" * 32, b"d" * 32, b"s" * 64)}
     release = Release(1, 4, np.arange(3, dtype=np.uint64))
@@ -364,14 +355,9 @@ def test_runs_of_the_same_terms_differ_in_run_id_seeds_and_what_is_found() -> No
 def test_a_plan_of_nothing_but_terms_has_their_digest() -> None:
     """So that one that an owner approved stays approved."""
     terms = replace(
-        drafted(),
-        run_id=0,
-        seed=0,
-        preliminary=(),
-        rounds=(),
-        n_examples=None,
+        drafted(), run_id=0, seed=0, preliminary=(), rounds=(), n_examples=None,
         n_features=None,
-    )
+    )  # fmt: skip
     assert terms_digest(terms) == wire.plan_digest(wire.dump_plan(terms)).hex()
 
 

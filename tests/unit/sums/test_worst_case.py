@@ -29,22 +29,13 @@ def rounds_of(plan: Plan) -> list[tuple[Any, ...]]:
 
 
 def test_sampled_rounds_are_rounded_up_by_a_millionth() -> None:
-    """Two numerical searches differ by some 1e-9 of a price.
-
-    The bound must not end below either.
-    """
+    """Two numerical searches differ by some 1e-9 of a price."""
     server = ServerFacts(30, (0.0, 0.0), 0.5, 0.1)
     values = parse_config(
-        n_clusters=3,
-        bounds=((-1.0,), (1.0,)),
-        algorithm="feddp_kmeans",
-        trust="central",
-        unit="client",
-        client_sampling_rate=0.5,
-        max_retries=1,
-        max_iter=1,
-        epsilon=2.0,
-    )
+        n_clusters=3, bounds=((-1.0,), (1.0,)), algorithm="feddp_kmeans",
+        trust="central", unit="client", client_sampling_rate=0.5, max_retries=1,
+        max_iter=1, epsilon=2.0,
+    )  # fmt: skip
     plan = draft_plan(
         values, run_id=9, n_clients=20, seed=7, n_features=2, server=server
     )

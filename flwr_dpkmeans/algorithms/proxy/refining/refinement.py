@@ -36,11 +36,11 @@ from flwr_dpkmeans.kmeans.centre_errors.cut_rows import are_saturated, unheard_c
 from flwr_dpkmeans.kmeans.centre_errors.intervals import WIDEST
 from flwr_dpkmeans.kmeans.centre_errors.noisy_means import are_faint
 from flwr_dpkmeans.kmeans.folding import truncate
+from flwr_dpkmeans.kmeans.residuals.excess_sums import excess_sums
 from flwr_dpkmeans.kmeans.residuals.likely_values import likely_counts
 from flwr_dpkmeans.kmeans.residuals.noisy_counts import adding_up, pulled_together
 from flwr_dpkmeans.kmeans.residuals.radii import RadiusRule, next_radii
 from flwr_dpkmeans.kmeans.residuals.shrinkage import StepPosterior
-from flwr_dpkmeans.kmeans.tails import excess_sums
 from flwr_dpkmeans.privacy.release import ReleasedSum
 from flwr_dpkmeans.sums.round import Array, PrivateSum, State
 

@@ -1,4 +1,4 @@
-"""The census as clients: filters, fixed encoding, the server's share, files and errors."""
+"""The census as clients: filters, fixed encoding and the server's share."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flwr_dpkmeans.errors import ConfigurationError, DataError
+from flwr_dpkmeans.errors import DataError
 from simulations.sources.census import Employment, load_census
-from simulations.sources.census_codes import CODEBOOK_2018, STATES, read_codebook
+from simulations.sources.census_codes import CODEBOOK_2018, STATES
 from simulations.sources.federated import FederatedData
 
 # The order of the real files differs from that of the task, and they have many more
 # columns.
 PERSON = {
-    "RT": "P", "SERIALNO": "2018GQ0000049", "ST": "01", "PWGTP": "75", "AGEP": "40", "COW": "5", "MAR": "1",
-    "RELP": "00", "SCHL": "21", "SEX": "1", "WKHP": "40", "OCCP": "0120", "PINCP": "90000", "POBP": "001",
-    "RAC1P": "1", "SOCP": "1191XX",
+    "RT": "P", "SERIALNO": "2018GQ0000049", "ST": "01", "PWGTP": "75", "AGEP": "40",
+    "COW": "5", "MAR": "1", "RELP": "00", "SCHL": "21", "SEX": "1", "WKHP": "40",
+    "OCCP": "0120", "PINCP": "90000", "POBP": "001", "RAC1P": "1", "SOCP": "1191XX",
 }  # fmt: skip
 COLUMNS = tuple(PERSON)
 
@@ -81,7 +81,8 @@ def test_codebook_has_the_819_features_of_the_paper(tmp_path: Path) -> None:
         == 819
     )
     assert {name: len(codes) for name, codes in CODEBOOK_2018.items()} == {
-        "SCHL": 24, "MAR": 5, "OCCP": 530, "POBP": 224, "RELP": 18, "SEX": 2, "RAC1P": 9,
+        "SCHL": 24, "MAR": 5, "OCCP": 530, "POBP": 224,
+        "RELP": 18, "SEX": 2, "RAC1P": 9,
     }  # fmt: skip
     assert all(list(codes) == sorted(set(codes)) for codes in CODEBOOK_2018.values())
     # The radius of the data in the paper's table 1.
@@ -155,37 +156,6 @@ def test_clients_are_states_with_one_type(three_states: Path) -> None:
     ] == [20, 20, 20]
     assert data.n_clients == 3
     assert data.n_points == 90
-
-
-def test_states_in_the_order_asked_for(three_states: Path) -> None:
-    write(three_states, [{"ST": "02"}] * 7, "psam_p02.csv")
-    (three_states / "psam_p04.csv").write_text("not read, as nobody asks for it")
-    data = load(three_states, states=("WY", "AK"))
-    assert data.client_names == ("WY", "AK")
-    assert [len(points) for points in data.clients] == [30, 7]
-
-
-def test_state_without_the_type_is_empty(three_states: Path) -> None:
-    write(three_states, [{"ST": "02", "COW": "1"}], "psam_p02.csv")
-    data = load(three_states)
-    assert data.client_names[1] == "AK"
-    assert data.clients[1].shape == (0, 819)
-
-
-def test_files_of_the_whole_country(tmp_path: Path) -> None:
-    write(tmp_path, [{"ST": "06"}, {"ST": "01"}], "psam_pusa.csv")
-    write(tmp_path, [{"ST": "56"}, {"ST": "48"}, {"ST": "48"}], "psam_pusb.csv")
-    data = load(tmp_path)
-    assert data.client_names == ("AL", "CA", "TX", "WY")
-    assert [len(points) for points in data.clients] == [1, 1, 2, 1]
-    assert load(tmp_path, states=["TX"]).n_points == 2
-    # The server's people are of the states asked for, too.
-    assert "but the census files have 2" in failure(
-        tmp_path, states=["TX"], server_points_of_type=3
-    )
-    # They hold the same people as the files of the states, who must not count twice.
-    write(tmp_path, [{"ST": "06"}], "psam_p06.csv")
-    assert load(tmp_path).n_points == 1
 
 
 def test_server_has_a_few_of_the_type_who_leave_the_clients(three_states: Path) -> None:
@@ -292,130 +262,6 @@ def test_unknown_code_is_counted_and_not_shown(tmp_path: Path) -> None:
     )
 
 
-def test_codebook_of_another_year(tmp_path: Path) -> None:
-    definition = tmp_path / "definition.csv"
-    rows = [
-        'NAME,OCCP,C,4,"7","Occupation"',
-        'VAL,AGEP,N,2,"1","99","Years"',
-        'VAL,OCCP,C,4,"bbbb","bbbb","N/A"',
-    ]
-    rows += [
-        'VAL,OCCP,C,4,"1020","1020","CMM-Software, Developers"',
-        'VAL,OCCP,C,4,"0010","0010","MGR"',
-    ]
-    rows += [
-        f'VAL,{name},C,2,"{code:02d}","{code:02d}","x"'
-        for name in CODEBOOK_2018
-        for code in (1, 0, 21)
-    ]
-    definition.write_text("\n".join(rows))
-    codebook = read_codebook(definition)
-    assert list(codebook) == list(CODEBOOK_2018)
-    assert codebook["OCCP"] == (0, 1, 10, 21, 1020)
-    write(tmp_path, [{"OCCP": "1020"}])
-    data = load(tmp_path, codebook=codebook)
-    assert data.n_features == 6 + 6 * 4
-    assert "OCCP_1020" in features_of(data, data.clients[0][0])
-    shuffled = {name: codes[::-1] for name, codes in codebook.items()}
-    assert load(tmp_path, codebook=shuffled).feature_names == data.feature_names
-
-
-def test_unusable_codebook(tmp_path: Path) -> None:
-    path = tmp_path / "definition.csv"
-    path.write_text('VAL,SCHL,C,2,"01","01","No schooling"\n')
-    with pytest.raises(
-        DataError,
-        match=(
-            "has no codes for the column 'MAR', but every categorical column needs some"
-        ),
-    ):
-        read_codebook(path)
-    path.write_bytes("VAL,SCHL,größe".encode("latin-1"))
-    with pytest.raises(
-        DataError,
-        match=(
-            r"cannot be read \(UnicodeDecodeError\), but it must be a \.csv file in"
-            r" UTF-8"
-        ),
-    ):
-        read_codebook(path)
-    with pytest.raises(DataError, match=r"the codebook .* does not exist"):
-        read_codebook(tmp_path / "absent.csv")
-
-
-def test_missing_files_and_states(three_states: Path, tmp_path: Path) -> None:
-    message = failure(tmp_path / "empty")
-    assert "has no census file psam_p*.csv, but at least 1 is needed" in message
-    assert "has no census file psam_p06.csv" in failure(three_states, states=["CA"])
-    assert (
-        "have no row of CA that passes the filters, but this state is asked for: add"
-        " psam_p06.csv" in failure(three_states, states=["AL", "CA"])
-    )
-
-
-@pytest.mark.parametrize(
-    ("states", "message"),
-    [
-        (["XX"], "the state is 'XX', but it must be a postal code: "),
-        (["Al"], "the state is 'Al', but it must be a postal code: did you mean"),
-        (
-            [],
-            "states has 0 entries of which 0 differ, but it must name at least 1 state",
-        ),
-        (["AL", "AL"], "states has 2 entries of which 1 differ"),
-    ],
-)
-def test_unknown_states(three_states: Path, states: list[str], message: str) -> None:
-    assert message in failure(three_states, ConfigurationError, states=states)
-
-
-def test_columns_and_cells(tmp_path: Path) -> None:
-    path = write(tmp_path, [{}])
-    path.write_text(path.read_text().replace("RELP", "RELSHIPP"))
-    assert (
-        failure(tmp_path)
-        == f"the census file {str(path)!r} has no column 'RELP', but the task ACSIncome"
-        " needs it: give a person file of the year 2018 or earlier."
-    )
-    write(tmp_path, [{"OCCP": "s3cr3t"}])
-    with pytest.raises(DataError) as caught:
-        load(tmp_path)
-    assert "cannot be read (ValueError), but every cell of ST, COW," in str(
-        caught.value
-    )
-    assert "s3cr3t" not in str(caught.value)
-    assert caught.value.__context__ is None
-    path.write_text("")
-    assert "cannot be read (EmptyDataError)" in failure(tmp_path)
-
-
-@pytest.mark.parametrize("number", ["99", ""])
-def test_rows_of_no_state(tmp_path: Path, number: str) -> None:
-    write(tmp_path, [{}, {"ST": number}])
-    assert (
-        "have rows whose ST is no state's FIPS number, but every row needs one"
-        in failure(tmp_path)
-    )
-
-
-def test_parameters_out_of_range(three_states: Path) -> None:
-    def refused(**options: Any) -> str:
-        return failure(three_states, ConfigurationError, **options)
-
-    assert "employment is 10, but it must be an integer from 1 to 9" in refused(
-        employment=10
-    )
-    assert (
-        "server_points_of_type is -1, but it must be an integer of at least 0"
-        in refused(server_points_of_type=-1)
-    )
-    assert "server_points_of_others is 1.5, but it must be" in refused(
-        server_points_of_others=1.5
-    )
-    with pytest.raises(ConfigurationError, match="rng is of type NoneType"):
-        load_census(three_states, rng=None)  # type: ignore[arg-type]
-
-
 def fake_folktables(
     calls: list[tuple[str, dict[str, Any]]], *, fails: bool = False
 ) -> ModuleType:
@@ -454,7 +300,8 @@ def test_download_fetches_the_51_states_that_are_missing(
         name for name in STATES.values() if name not in ("AL", "WY", "PR", "DC")
     ]
     assert calls[0][1] == {
-        "survey_year": "2018", "horizon": "1-Year", "survey": "person", "root_dir": str(three_states),
+        "survey_year": "2018", "horizon": "1-Year", "survey": "person",
+        "root_dir": str(three_states),
     }  # fmt: skip
     assert data.n_clients == 51
     assert "DC" not in data.client_names
@@ -465,25 +312,3 @@ def test_download_fetches_the_51_states_that_are_missing(
         "AL",
     )
     assert [name for name, _ in calls] == ["DC"]
-
-
-def test_download_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "folktables", fake_folktables([], fails=True))
-    message = failure(tmp_path, download=True, states=["NY"])
-    assert (
-        "the census file of NY could not be downloaded (OSError), but every state asked"
-        " for needs one" in message
-    )
-    assert "put psam_p36.csv into" in message
-
-
-def test_download_without_folktables(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "folktables", None)
-    assert (
-        failure(tmp_path, ConfigurationError, download=True)
-        == "download is True, but the package folktables is not installed here: install"
-        " it with 'pip install folktables', or put the files psam_p*.csv of the"
-        " Census Bureau into the folder."
-    )

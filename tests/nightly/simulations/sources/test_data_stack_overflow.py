@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from flwr_dpkmeans.errors import ConfigurationError, DataError
+from flwr_dpkmeans.errors import DataError
 from simulations.sources.federated import FederatedData
 from simulations.sources.stack_overflow import load_stack_overflow
 
@@ -138,11 +138,6 @@ def test_defaults_are_those_of_the_paper(tmp_path: Path) -> None:
     assert data.n_clients == 10
 
 
-def test_user_ids_may_be_text(file: Path, tmp_path: Path) -> None:
-    path = write(tmp_path / f"text{file.suffix}", users=[f"u{user}" for user in USERS])
-    assert load(path).client_names == ("u200", "u30", "u4", "u6")
-
-
 def test_parquet_with_lists_of_fixed_length(tmp_path: Path) -> None:
     vectors = embeddings(n_features=3)
     column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), 3)
@@ -171,105 +166,4 @@ def test_too_few_questions(file: Path) -> None:
     )
     assert "3 questions by users without a chosen tag, but there are 2" in failure(
         file, server_points_of_others=3
-    )
-
-
-def test_tag_that_nobody_used(file: Path) -> None:
-    assert (
-        failure(file, tags=("pdf", "gihub"))
-        == "no question of the file has the tag 'gihub', but each chosen tag needs"
-        " some: correct it."
-    )
-
-
-@pytest.mark.parametrize("tags", ["pdf", (), ("pdf", ""), ("a|b",), (3,), None])
-def test_what_cannot_be_tags(file: Path, tags: Any) -> None:
-    assert "but it must be a sequence of at least 1 word without '|'" in failure(
-        file, ConfigurationError, tags=tags
-    )
-
-
-def test_other_parameters(file: Path) -> None:
-    assert "the tags must differ" in failure(
-        file, ConfigurationError, tags=("pdf", "pdf")
-    )
-    assert "server_points_per_tag is -1" in failure(
-        file, ConfigurationError, server_points_per_tag=-1
-    )
-    assert "server_points_of_others is None" in failure(
-        file, ConfigurationError, server_points_of_others=None
-    )
-    with pytest.raises(ConfigurationError, match="rng is of type int"):
-        load_stack_overflow(file, rng=0)  # type: ignore[arg-type]
-
-
-def test_missing_columns(tmp_path: Path) -> None:
-    np.savez(tmp_path / "q.npz", embeddings=embeddings(), tags=TAGS)
-    assert (
-        failure(tmp_path / "q.npz")
-        == f"the file of questions {str(tmp_path / 'q.npz')!r} has no 'user_ids', but"
-        " it needs 'embeddings', 'user_ids' and 'tags': add what is missing."
-    )
-    pq.write_table(pa.table({"tags": TAGS, "user_ids": USERS}), tmp_path / "q.parquet")
-    assert "has no 'embeddings', but it needs" in failure(tmp_path / "q.parquet")
-
-
-def test_columns_of_another_shape_or_type(tmp_path: Path) -> None:
-    path = tmp_path / "q.npz"
-    assert "has embeddings of shape (9,) and dtype float32" in failure(
-        write(path, embeddings()[:, 0])
-    )
-    assert "has user_ids of shape (8,) and dtype int64" in failure(
-        write(path, users=USERS[1:])
-    )
-    assert "has user_ids of shape (9,) and dtype float64" in failure(
-        write(path, users=np.array(USERS) + 0.5)
-    )
-    assert "has tags of shape (9,) and dtype int64, but there must be text" in failure(
-        write(path, tags=USERS)
-    )
-    assert "cannot be read (ValueError)" in failure(
-        write(path, tags=np.array(TAGS, dtype=object))
-    )
-    missing = write(tmp_path / "q.parquet", tags=[None, *TAGS[1:]])
-    assert "has tags of shape (9,) and dtype object, but there must be text" in failure(
-        missing
-    )
-
-
-@pytest.mark.parametrize("lengths", [(2, 2, 1), (1, 2, 0), (2, 1, 3), (None, 2, 2)])
-def test_vectors_of_different_lengths(
-    tmp_path: Path, lengths: tuple[int | None, ...]
-) -> None:
-    vectors = [None if length is None else [1.0] * length for length in lengths]
-    path = write(tmp_path / "q.parquet", vectors, USERS[:3], TAGS[:3])
-    assert (
-        "cannot be read (ValueError), but it must be complete, with equally long"
-        " embeddings" in failure(path)
-    )
-
-
-def test_embeddings_that_are_no_lists(tmp_path: Path) -> None:
-    path = write(tmp_path / "q.parquet", [1.0, 2.0], USERS[:2], TAGS[:2])
-    assert "cannot be read (ValueError)" in failure(path)
-
-
-def test_values_that_are_not_finite(file: Path) -> None:
-    vectors = embeddings()
-    vectors[2, 5] = np.nan  # a question that is not chosen
-    assert load(write(file, vectors)).n_points == 5
-    vectors[0, 5] = np.inf
-    assert "the points have 1 rows with a missing or infinite value" in failure(
-        write(file, vectors)
-    )
-
-
-def test_files(tmp_path: Path) -> None:
-    assert "does not exist" in failure(tmp_path / "absent.npz")
-    for name in ("q.npz", "q.parquet"):
-        (tmp_path / name).write_bytes(b"not this format")
-        assert "cannot be read (" in failure(tmp_path / name)
-    (tmp_path / "q.csv").write_text("embeddings,user_ids,tags\n")
-    assert "has the suffix '.csv', but only .npz and .parquet can be read" in failure(
-        tmp_path / "q.csv"
     )

@@ -13,12 +13,11 @@ import pytest
 
 pytest.importorskip("hydra")
 
-from flwr_dpkmeans.errors import ConfigurationError, DataError
+from flwr_dpkmeans.errors import DataError
 from simulations.sources import embeddings
 from simulations.sources.embeddings import (
     Question,
     embed,
-    load_model,
     main,
     read_questions,
 )
@@ -26,10 +25,13 @@ from simulations.sources.stack_overflow import load_stack_overflow
 
 DUMP = """<?xml version="1.0" encoding="utf-8"?>
 <posts>
-  <row Id="1" PostTypeId="1" OwnerUserId="7" Title="A pdf?" Body="&lt;p&gt;How &amp;amp; why&lt;/p&gt;"
+  <row Id="1" PostTypeId="1" OwnerUserId="7" Title="A pdf?"
+    Body="&lt;p&gt;How &amp;amp; why&lt;/p&gt;"
     Tags="&lt;pdf&gt;&lt;c#&gt;" />
-  <row Id="2" PostTypeId="2" OwnerUserId="8" ParentId="1" Body="&lt;p&gt;An answer&lt;/p&gt;" />
-  <row Id="3" PostTypeId="1" OwnerUserId="9" Title="Push" Body="x" Tags="|github|git|" />
+  <row Id="2" PostTypeId="2" OwnerUserId="8" ParentId="1"
+    Body="&lt;p&gt;An answer&lt;/p&gt;" />
+  <row Id="3" PostTypeId="1" OwnerUserId="9" Title="Push" Body="x"
+    Tags="|github|git|" />
   <row Id="4" PostTypeId="1" Title="Nobody's" Body="x" Tags="|github|" />
 </posts>
 """
@@ -93,40 +95,6 @@ def test_from_raw_questions_to_clients(
     assert len(data.clients) == 20
     assert data.server_points is not None
     assert data.server_points.shape == (30, 3)
-
-
-def test_mistakes_are_one_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(ConfigurationError, match="no folder 'nowhere'"):
-        load_model("nowhere")
-    with pytest.raises(
-        ConfigurationError, match="module:function that Python can import"
-    ):
-        load_model("no_such_module:encode")
-    with pytest.raises(ConfigurationError, match="is no function"):
-        load_model("math:pi")
-    if "sentence_transformers" not in sys.modules:
-        with pytest.raises(
-            ConfigurationError, match="pip install sentence-transformers"
-        ):
-            load_model(str(tmp_path))
-    (tmp_path / "torn.xml").write_text(DUMP[:300])
-    with pytest.raises(DataError, match="cannot be read to its end"):
-        list(read_questions(tmp_path / "torn.xml"))
-    assert (
-        main(
-            [
-                str(tmp_path / "gone.csv"),
-                "--model",
-                "math:sqrt",
-                "--output",
-                str(tmp_path / "o.parquet"),
-            ]
-        )
-        == 2
-    )
-    assert "there is no file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
