@@ -187,9 +187,9 @@ class NodeGuard(Guard):
 
     def _spent(self, past: Past) -> str:
         """Say what runs on the data set have cost, and of which limit, if any."""
-        epsilon, delta = past.spent(self.settings.policy.total)
-        limit = self.settings.policy.max_epsilon_total
-        most = "" if math.isinf(limit) else f" of {limit:.4g}"
+        total = self.settings.policy.total
+        epsilon, delta = past.spent(total)
+        most = "" if math.isinf(total.epsilon) else f" of {total.epsilon:.4g}"
         cost = f"epsilon {epsilon:.4g}{most} at delta {delta:.3g}"
         return f"{cost} on data set {printable(self.data_id, 200)!r}"
 
@@ -213,13 +213,11 @@ class NodeGuard(Guard):
         past = self.settings.ledger.past(self.data_id, unit)
         total = self.settings.policy.total
         epsilon, delta = past.spent(total)
-        left = ""
-        if not math.isinf(total.epsilon):
-            left = f"; its policy leaves {total.left(past.cost):.4g} for one more"
         return (
             f"By this party's ledger this run cost epsilon {cost_of(plan)[0]:.4g} at"
             f" most, and all runs of unit {unit!r} on data set {self.data_id!r} cost"
-            f" {epsilon:.4g} at delta {delta:.3g}{left}."
+            f" {epsilon:.4g} at delta {delta:.3g}; its policy leaves"
+            f" {total.left(past.cost):.4g} for one more."
         )
 
     def _admit(

@@ -29,6 +29,9 @@ RESULT_TAKEN = 2 * SHARES_GIVEN
 round; it costs nothing.
 """
 
+ADDED_LATER = {"mu", "own_delta"}
+"""Values that lines of an older version lack."""
+
 _CALL = "correct the call that charges the ledger"
 
 
@@ -95,7 +98,7 @@ class LedgerEntry:
             )
         for name, rule in _NUMBERS.items():
             value = getattr(self, name)
-            if value is None and rule.is_optional:
+            if value is None and name in ADDED_LATER:
                 continue
             is_number = isinstance(value, rule.kind) and not isinstance(value, bool)
             # Written so that NaN fails as well.
@@ -132,9 +135,10 @@ class _NumberRule(NamedTuple):
     least: float
     most: float
     bound: str
-    is_optional: bool = False
 
 
+_AMOUNT = _NumberRule(numbers.Real, float, 0, math.inf, "a number between 0 and inf")
+_PROBABILITY = _NumberRule(numbers.Real, float, 0, 1, "a number between 0 and 1")
 _NUMBERS = {
     "round_index": _NumberRule(
         numbers.Integral,
@@ -150,36 +154,10 @@ _NUMBERS = {
         math.inf,
         "a whole number of at least 0",
     ),
-    "epsilon": _NumberRule(
-        numbers.Real,
-        float,
-        0,
-        math.inf,
-        "a number between 0 and inf",
-    ),
-    "delta": _NumberRule(
-        numbers.Real,
-        float,
-        0,
-        1,
-        "a number between 0 and 1",
-    ),
-    "mu": _NumberRule(
-        numbers.Real,
-        float,
-        0,
-        math.inf,
-        "a number between 0 and inf",
-        is_optional=True,
-    ),
-    "own_delta": _NumberRule(
-        numbers.Real,
-        float,
-        0,
-        1,
-        "a number between 0 and 1",
-        is_optional=True,
-    ),
+    "epsilon": _AMOUNT,
+    "delta": _PROBABILITY,
+    "mu": _AMOUNT,
+    "own_delta": _PROBABILITY,
 }
 
 

@@ -31,7 +31,12 @@ from flwr_dpkmeans.node.durable_files import (
     sync_folder,
 )
 from flwr_dpkmeans.node.ledger import Admit, MemoryLedger, run_of
-from flwr_dpkmeans.node.ledger_entries import LedgerEntry, PlanNote, is_utc
+from flwr_dpkmeans.node.ledger_entries import (
+    ADDED_LATER,
+    LedgerEntry,
+    PlanNote,
+    is_utc,
+)
 from flwr_dpkmeans.privacy.provenance import utc_now
 
 GENESIS = hashlib.sha256(b"flwr-dpkmeans ledger, version 2").hexdigest()
@@ -255,7 +260,7 @@ class Chain(MemoryLedger):
             body = json.loads(line)
             checksum = str(body.pop("checksum"))
             names = set(LedgerEntry.__dataclass_fields__)
-            if set(body) == names - {"unit", "mu", "own_delta"}:
+            if set(body) == names - {"unit", *ADDED_LATER}:
                 return OLD_FORMAT
             for name in _INFINITE & set(body):
                 body[name] = float(body[name])

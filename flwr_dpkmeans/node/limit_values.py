@@ -110,11 +110,6 @@ read_delta = valid(
     "a number of at least 0 and below 1",
     "give one such as 1e-6",
 )
-read_share = valid(
-    Annotated[float, Field(gt=0, lt=1)],
-    "a number above 0 and below 1",
-    "give one such as 0.01",
-)
 read_names = valid(
     _Names,
     "a list of names",

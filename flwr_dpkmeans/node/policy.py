@@ -33,7 +33,6 @@ from flwr_dpkmeans.node.limit_values import (
     read_digests,
     read_names,
     read_peers,
-    read_share,
 )
 from flwr_dpkmeans.node.limits import (
     DELTA,
@@ -140,9 +139,10 @@ class ClientPolicy:
     """Largest delta of one run, in [0, 1)."""
     max_delta_total: float = limit_field(math.inf, read_amount)
     """Total delta of all of them; left out, it is `max_delta`."""
-    own_delta_share: float = limit_field(0.01, read_share)
+    own_delta_share: float = limit_field(0.01, read_delta)
     """Part of it for what is not Gaussian: all of delta of runs that sample clients, or
-    count rows before Laplace noise, and of entries of an older version.
+    count rows before Laplace noise, and of entries of an older version. With 0 no
+    second run fits, as no noise is exactly Gaussian.
     """
     allowed_trust: tuple[str, ...] = limit_field(
         (), read_names, _refuse_trust, is_required=True

@@ -91,14 +91,16 @@ class Total:
     def cost(self) -> GaussianCost:
         """The largest mu, and the largest kappa."""
         own_delta = self.delta * self.own_share
-        return GaussianCost(largest_mu(self.epsilon, self.delta - own_delta), own_delta)
+        mu = largest_mu(self.epsilon, self.delta - own_delta)
+        return GaussianCost(mu, own_delta)
 
     def left(self, spent: GaussianCost) -> float:
         """Return the epsilon, at this delta, of one more Gaussian run that fits."""
         whole = self.cost
         if not whole.mu > spent.mu or spent.own_delta > whole.own_delta:
             return 0.0
-        rest = GaussianCost(math.sqrt(whole.mu**2 - spent.mu**2), whole.own_delta)
+        square = whole.mu**2 - spent.mu**2
+        rest = GaussianCost(math.sqrt(square), whole.own_delta)
         return rest.epsilon(self.delta)
 
 
@@ -121,8 +123,6 @@ def pure_mu(epsilon: float) -> float:
     -2 Phi^-1(1 / (1 + exp(epsilon))): the trade-off curve of mu-GDP is convex, and
     meets the corners of the other, straight between them.
     """
-    if math.isinf(epsilon):
-        return math.inf
     if epsilon > _LARGEST_PURE:
         # Phi(-x) <= exp(-x^2 / 2) / 2.
         return 2.0 * math.sqrt(2.0 * epsilon)
@@ -145,13 +145,12 @@ def signal(events: Iterable[Event]) -> float:
     """Return mu of releases as they are analysed, sampled ones as if all took part."""
     total = 0.0
     for event in events:
+        mu = math.inf
         match event:
             case release.GaussianRelease():
                 mu = 1.0 / event.noise_multiplier
             case release.PureRelease():
                 mu = pure_mu(event.epsilon)
-            case _:
-                mu = math.inf
         total = math.hypot(total, mu)
     return total
 
@@ -179,11 +178,9 @@ def drawn_cost(mu: float, parts: Iterable[Closeness]) -> GaussianCost | None:
     tails = []
     for epsilon in _TAILS:
         beyond = gaussian.gaussian_delta_bound(epsilon - 1.0, mu)
-        slack = slack_cost(closeness.additive, epsilon)
-        # e**ratio is below 3.
-        tails.append(3.0 * (beyond + slack))
-    own_delta = min(tails)
-    return GaussianCost(mu + more, own_delta)
+        tails.append(beyond + slack_cost(closeness.additive, epsilon))
+    # e**ratio is below 3.
+    return GaussianCost(mu + more, 3.0 * min(tails))
 
 
 def _more_likely(probability: float, mu: float) -> float:
@@ -191,4 +188,5 @@ def _more_likely(probability: float, mu: float) -> float:
     if probability >= 1.0 or math.isinf(mu):
         return 1.0
     shifted = _NORMAL.inv_cdf(probability) + mu
-    return 0.5 * math.erfc(-shifted * math.sqrt(0.5)) * _ROUNDED_UP
+    tail = math.erfc(-shifted * math.sqrt(0.5))
+    return 0.5 * tail * _ROUNDED_UP

@@ -221,10 +221,7 @@ def worst_case(plan: Plan) -> float:
     if config.task.noise is release.NoiseShape.NONE or is_exact:
         return math.inf
     if plan.count is None and plan.n_features is not None:
-        # With private bounds no price depends on what they are found to be.
-        if not plan.is_final:
-            plan = replace(plan, rounds=_planned(plan))
-        return plan.epsilon_worst_case
+        return _final(plan).epsilon_worst_case
     most = settings.epsilon
     finals = _continuations(_uncounted(plan))
     if settings.max_retries > 0:
@@ -239,6 +236,16 @@ def worst_case(plan: Plan) -> float:
     return max(settings.epsilon, min(most, settings.max_epsilon))
 
 
+def _final(plan: Plan) -> Plan:
+    """Return the plan of an uncounted run with its rounds.
+
+    With private bounds no price depends on what they are found to be.
+    """
+    if plan.is_final:
+        return plan
+    return replace(plan, rounds=_planned(plan))
+
+
 @lru_cache(maxsize=64)
 def worst_cost(plan: Plan) -> GaussianCost:
     """Bound what a run can cost as ledgers add it up; see `worst_case`.
@@ -250,9 +257,7 @@ def worst_cost(plan: Plan) -> GaussianCost:
     if math.isinf(epsilon):
         return GaussianCost(math.inf)
     if plan.count is None and plan.n_features is not None:
-        if not plan.is_final:
-            plan = replace(plan, rounds=_planned(plan))
-        return plan.cost_worst_case
+        return _final(plan).cost_worst_case
     delta = resolve_delta(plan.config, plan.n_clients)
     # Deltas that follow from a count add up to so much [C15].
     pair = pair_cost(epsilon, delta * 4.0 / 3.0)
@@ -296,7 +301,7 @@ def _with_retries(plan: Plan) -> float:
     """Price of all that a count may lead to, with every retry."""
     most = _whole_repeated(plan)
     squares = _squares(_uncounted(plan))
-    if squares is None or plan.n_features is None:
+    if squares is None:
         return most
     delta = resolve_delta(plan.config, plan.n_clients)
     return min(most, squares.epsilon(delta))

@@ -1,4 +1,4 @@
-"""What a run is charged whose rounds follow from a private count, before and after it."""
+"""What runs are charged whose rounds follow from a private count."""
 
 from __future__ import annotations
 

@@ -264,12 +264,12 @@ def test_total_is_kept_without_telling_what_was_spent(ledger: AnyLedger) -> None
     charge(ledger, entry("run-1", 0, 0.834521), 1.0, 1e-6)
     with pytest.raises(BudgetError) as caught:
         charge(ledger, entry("run-2", 0, 0.75), 1.0, 1e-6)
-    assert (
-        str(caught.value)
-        == "the plan's worst-case epsilon is 0.75, but it does not fit into what is left"
+    sentence = (
+        "the plan's worst-case epsilon is 0.75, but it does not fit into what is left"
         " of this client's max_epsilon_total of 1: lower the plan's epsilon or leave"
         " this client out."
     )
+    assert str(caught.value) == sentence
     assert (0, 0) not in ledger.attempts("run-2")
     charge(ledger, entry("run-2", 0, 0.5), 1.0, 1e-6)
     charge(ledger, entry("run-3", 0, 1.0, data_id="ward-8"), 1.0, 1e-6)
