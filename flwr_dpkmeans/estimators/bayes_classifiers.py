@@ -29,6 +29,7 @@ from flwr_dpkmeans.data.row_labels import in_order_of, row_labels
 from flwr_dpkmeans.data.schema_source import schema_of
 from flwr_dpkmeans.errors import ConfigurationError, DataError, InputWarning, warn
 from flwr_dpkmeans.estimators.federate import federate_tables
+from flwr_dpkmeans.estimators.fit_budget import Budget, CountedFits
 from flwr_dpkmeans.estimators.fitted import CURATED, ordered
 from flwr_dpkmeans.estimators.inputs import Answer, PartyLabels, PartyTables
 from flwr_dpkmeans.estimators.party_tables import Tables
@@ -58,7 +59,11 @@ _RUN = ("epsilon", "delta", "noise", "random_state", "n_examples")
 
 
 @dataclass(eq=False, repr=False)
-class _NaiveBayesClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class _NaiveBayesClassifier(
+    CountedFits,
+    ClassifierMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+):
     """A fit of naive Bayes, and what scikit-learn's classifiers do with it."""
 
     n_classes: int | None = None
@@ -346,14 +351,24 @@ class DPNaiveBayes(_NaiveBayesClassifier):
     (['well', 'ill'], 'curator')
     """
 
-    def fit(self, X: ArrayLike, y: ArrayLike | None = None, **unknown: object) -> Self:
-        """Learn from the rows of a table, (n, n_features), and their classes, (n,)."""
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
+        *,
+        budget: Budget | None = None,
+        **unknown: object,
+    ) -> Self:
+        """Learn from the rows of a table, (n, n_features), and their classes, (n,).
+
+        The fit is charged to the `budget`.
+        """
         require_no_others(unknown)
         schema = schema_of(self.bounds)
         tables = Tables.alone(X, schema)
         require_declared(self.n_examples, tables.total)
         self.schema_ = schema
-        federation = CURATED | {"engine": "direct"}
+        federation = CURATED | {"engine": "direct", "budget": budget}
         self._learn(tables, _one_column(y), federation)
         self.privacy_ = replace(self.privacy_, n_clients=1)
         return self
@@ -433,13 +448,15 @@ class FederatedNaiveBayes(_NaiveBayesClassifier):
         y: PartyLabels | None = None,
         *,
         groups: ArrayLike | None = None,
+        budget: Budget | None = None,
         **unknown: object,
     ) -> Self:
         """Learn from the parties' rows, (n_i, n_features), and their classes, (n_i,).
 
         Each is a list, or a mapping by the parties' names. With `groups`, (n,), the
         party of each row, `X` is one table of all rows, (n, n_features), and `y` is
-        (n,), as scikit-learn's pipelines and searches have them.
+        (n,), as scikit-learn's pipelines and searches have them. The fit is charged to
+        the `budget`.
         """
         require_no_others(unknown)
         schema = schema_of(self.bounds)
@@ -452,7 +469,7 @@ class FederatedNaiveBayes(_NaiveBayesClassifier):
         )
         self.schema_ = schema
         labels = y if groups is None else _one_column(y)
-        federation = {"trust": self.trust, "engine": self.engine}
+        federation = {"trust": self.trust, "engine": self.engine, "budget": budget}
         self._learn(tables, labels, federation)
         return self
 

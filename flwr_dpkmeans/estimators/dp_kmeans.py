@@ -13,6 +13,7 @@ from flwr_dpkmeans.algorithms.one_place.not_federated import NOT_FEDERATED
 from flwr_dpkmeans.data.schema_source import schema_of
 from flwr_dpkmeans.errors import InputWarning, warn
 from flwr_dpkmeans.estimators.clustering import PrivateClustering
+from flwr_dpkmeans.estimators.fit_budget import Budget
 from flwr_dpkmeans.estimators.fitted import CURATED
 from flwr_dpkmeans.estimators.inputs import Answer
 from flwr_dpkmeans.estimators.party_tables import Tables
@@ -65,15 +66,22 @@ class DPKMeans(PrivateClustering):
 
     engine = "direct"
 
-    def fit(self, X: ArrayLike, y: ArrayLike | None = None, **unknown: object) -> Self:
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
+        *,
+        budget: Budget | None = None,
+        **unknown: object,
+    ) -> Self:
         """Cluster the rows of a table, (n, n_features).
 
-        `y`, (n,), are labels for an evaluation.
+        `y`, (n,), are labels for an evaluation; the fit is charged to the `budget`.
         """
         require_no_others(unknown)
         tables = Tables.alone(X, schema_of(self.bounds))
         warn(self._doubts(tables), InputWarning)
-        self._fit(tables, y)
+        self._fit(tables, y, budget)
         warn(self.privacy_.warnings)
         self._publish()
         return self

@@ -19,6 +19,7 @@ from flwr_dpkmeans.errors import (
     InputWarning,
     warn,
 )
+from flwr_dpkmeans.estimators.fit_budget import Budget, charge_fit
 from flwr_dpkmeans.estimators.inputs import PartyLabels
 from flwr_dpkmeans.estimators.party_tables import Tables
 from flwr_dpkmeans.estimators.run_engines import ENGINES
@@ -35,6 +36,7 @@ def federate(
     labels: Sequence[ArrayLike] | None = None,
     engine: str = "inprocess",
     n_examples: int | str | None = None,
+    budget: Budget | None = None,
     **options: Any,
 ) -> Federated:
     """Compute a private statistic over several parties' tables.
@@ -60,6 +62,8 @@ def federate(
     n_examples : int or "private", optional
         Public number of rows; None: the total of the parts, listed in the report as
         declared public; or "private".
+    budget : Budget, optional
+        What the statistic is charged to, besides budgets that are contexts.
     **options
         Settings of a run by their flat names, such as ``epsilon``, ``trust`` or
         ``noise``, and options of a task that is given by its name.
@@ -86,6 +90,7 @@ def federate(
         labels,
         engine=engine,
         n_examples=n_examples,
+        budget=budget,
         **options,
     )
 
@@ -99,6 +104,7 @@ def federate_tables(
     class_names: Sequence[object] | None = None,
     engine: str = "inprocess",
     n_examples: int | str | None = None,
+    budget: Budget | None = None,
     **options: object,
 ) -> Federated:
     """Compute a private statistic over tables that are read, see `federate`.
@@ -134,6 +140,7 @@ def federate_tables(
             option,
             names,
         )
+    charge_fit(budget, config, tables.parts, None, engine)
     result = play(
         config,
         tables.parts,

@@ -20,6 +20,7 @@ from flwr_dpkmeans.algorithms.server.box_widths import squared_unit
 from flwr_dpkmeans.data.schema_source import schema_of
 from flwr_dpkmeans.errors import ConfigurationError, InputWarning, warn
 from flwr_dpkmeans.estimators.clustering import PrivateClustering
+from flwr_dpkmeans.estimators.fit_budget import Budget, charge_fit
 from flwr_dpkmeans.estimators.inputs import Answer, Answers, PartyLabels, PartyTables
 from flwr_dpkmeans.estimators.party_tables import Tables
 from flwr_dpkmeans.estimators.refusals import require_no_others
@@ -191,6 +192,7 @@ class FederatedKMeans(PrivateClustering):
         groups: ArrayLike | None = None,
         clients: Callable[[int], ArrayLike] | None = None,
         n_clients: int | None = None,
+        budget: Budget | None = None,
         **unknown: object,
     ) -> Self:
         """Cluster the parties' data together.
@@ -214,6 +216,8 @@ class FederatedKMeans(PrivateClustering):
             Instead of `X`: ``clients(i)`` makes client i's table, 0 <= i < n_clients,
             the same one each time. With ``engine="direct"`` no more than one is in
             memory.
+        budget : Budget, optional
+            What the fit is charged to, besides budgets that are contexts.
 
         Raises
         ------
@@ -231,7 +235,8 @@ class FederatedKMeans(PrivateClustering):
 
         Notes
         -----
-        In a search each fit costs epsilon of its own, and its scores are exact.
+        In a search each fit costs epsilon of its own, which a `Budget` adds up, and its
+        scores are exact.
         scikit-learn splits rows: with ``pipe.fit(X, federatedkmeans__groups=g)``, or
         metadata routing, each party's rows are split, or by ``GroupKFold`` whole
         parties are left out; a list of tables is split by tables.
@@ -250,7 +255,7 @@ class FederatedKMeans(PrivateClustering):
                 schema,
             )
         warn(self._doubts(tables), InputWarning)
-        self._fit(tables, y)
+        self._fit(tables, y, budget)
         warn(self.privacy_.warnings)
         return self
 
@@ -279,6 +284,7 @@ class FederatedKMeans(PrivateClustering):
         warn(self._doubts(tables), InputWarning)
         with run_options.objects_options():
             config, server_points = self._config(options, tables)
+            charge_fit(None, config, tables.parts, server_points, self.engine)
             run = ENGINES[self.engine](config, tables.parts, server_points)
         warn(run.privacy.warnings)
         curve = run.state.extras.get(COST_CURVE, np.zeros(0))

@@ -6,7 +6,26 @@ A cost (mu, kappa) says of the outputs P and Q on any two neighbouring data sets
 
 with H(t) the integral of (p - t q)+ and H_mu that of mu-GDP. Costs add up as squares of
 mu and sums of kappa, also where each run is chosen by what the others have released, as
-long as the totals of both are fixed before. Proof table, row C16.
+long as the totals of both are fixed before. Proof table, row C16:
+
+Let a run of cost (mu_1, kappa_1) release y, with densities p and q, and let what
+follows on y cost at most (mu_2, kappa_2), mu_2 being what is left of the total. Then ::
+
+    H(t) <= E_y[H_mu2(t q/p) + kappa_2] = E_z[H_1(t phi_0(z) / phi_mu2(z))] + kappa_2
+         <= H_mu(t) + kappa_1 + kappa_2,  mu^2 = mu_1^2 + mu_2^2,
+
+z being the other Gaussian. By induction that holds for any number of runs, chosen and
+stopped by whatever came before (Smith, Thakurta 2022; Koskela, Tobaben, Honkela 2023).
+Where mu_2 and kappa_2 could be traded for each other after y, or whole privacy curves
+were composed, the bound would depend on y and fail (Honkela, Koskela, Tran, Raisa,
+arXiv 2602.06756).
+
+A pure epsilon tells no more than the mu whose trade-off curve, which is convex, meets
+the corner of its own, two straight lines: mu = -2 Phi^-1(1 / (1 + exp(epsilon))).
+Drawn noise with the closeness (a, b, tau) has H(t) <= exp(a) H_mu(t exp(-a - b)) plus
+what tau costs. From there to H_(mu + m)(t) the path that changes mu, epsilon and the
+factor together never falls if m >= a R(x) + b R(y) along it, R being the Mills ratio,
+and x and y at least -mu/2 - m/2 - (a + b)/mu and mu/2 - (a + b)/mu.
 """
 
 from __future__ import annotations

@@ -653,8 +653,8 @@ def test_what_was_spent_and_is_left_is_the_ledgers_and_the_policys() -> None:
     ):
         ledger.charge(entry(run, 1, epsilon, data_id=data, unit=unit))
     for total, left in (
-        (5.0, "leaves 4.132"),
-        (3.0, "leaves 1.098"),
+        (5.0, "leaves 3.905"),
+        (3.0, "leaves 0.9835"),
         (2.5, "leaves 0"),
         (math.inf, "leaves inf"),
     ):
@@ -662,8 +662,8 @@ def test_what_was_spent_and_is_left_is_the_ledgers_and_the_policys() -> None:
         settings = NodeSettings(policy, ledger, "ward 7")
         assert (
             NodeGuard(settings, 4, 2, 2, 0.0).spent(plan)
-            == "By this party's ledger this run cost epsilon 1 at most, and all runs of"
-            " unit 'record' on data set 'ward 7' cost 2.766 at delta 2e-06; its policy"
+            == "By this party's ledger this run cost epsilon 1.187 at most, and all runs of"
+            " unit 'record' on data set 'ward 7' cost 2.773 at delta 2e-06; its policy"
             f" {left} for one more."
         )
 
