@@ -662,8 +662,9 @@ def test_what_was_spent_and_is_left_is_the_ledgers_and_the_policys() -> None:
         settings = NodeSettings(policy, ledger, "ward 7")
         assert (
             NodeGuard(settings, 4, 2, 2, 0.0).spent(plan)
-            == "By this party's ledger this run cost epsilon 1.187 at most, and all runs of"
-            " unit 'record' on data set 'ward 7' cost 2.773 at delta 2e-06; its policy"
+            == "By this party's ledger this run cost epsilon 1.187 at most, and all"
+            " runs of unit 'record' on data set 'ward 7' cost 2.773 at delta 2e-06; its"
+            " policy"
             f" {left} for one more."
         )
 
