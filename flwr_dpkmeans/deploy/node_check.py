@@ -348,7 +348,7 @@ class NodeCheck:
             )
         return (
             f"at most epsilon {rules.max_epsilon_per_run:g} for a run,"
-            f" {rules.max_epsilon_total:g} in all"
+            f" {rules.max_epsilon_total:g} in all at delta {rules.total.delta:g}"
         )
 
     def _identity(self) -> str:
@@ -463,7 +463,8 @@ class NodeCheck:
             require_unchangeable(file)
         require_unchangeable(path.parent)
         spent = {
-            unit.value: ledger.past(data_id, unit.value).epsilon for unit in PrivacyUnit
+            unit.value: ledger.past(data_id, unit.value).total[0]
+            for unit in PrivacyUnit
         }
         says = "; ".join(
             f"epsilon {epsilon:g} per {unit}" for unit, epsilon in spent.items()

@@ -29,6 +29,7 @@ from flwr_dpkmeans.data.row_labels import in_order_of, row_labels
 from flwr_dpkmeans.data.schema_source import schema_of
 from flwr_dpkmeans.errors import ConfigurationError, DataError, InputWarning, warn
 from flwr_dpkmeans.estimators.federate import federate_tables
+from flwr_dpkmeans.estimators.fit_budget import Budget, CountedFits
 from flwr_dpkmeans.estimators.fitted import CURATED, ordered
 from flwr_dpkmeans.estimators.fitted_persons import stated_persons, taken_apart
 from flwr_dpkmeans.estimators.inputs import Answer, PartyLabels, PartyTables
@@ -59,7 +60,11 @@ _RUN = ("epsilon", "delta", "noise", "random_state", "n_examples")
 
 
 @dataclass(eq=False, repr=False)
-class _NaiveBayesClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class _NaiveBayesClassifier(
+    CountedFits,
+    ClassifierMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+):
     """A fit of naive Bayes, and what scikit-learn's classifiers do with it."""
 
     n_classes: int | None = None
@@ -353,12 +358,13 @@ class DPNaiveBayes(_NaiveBayesClassifier):
         y: ArrayLike | None = None,
         *,
         persons: ArrayLike | str | None = None,
+        budget: Budget | None = None,
         **unknown: object,
     ) -> Self:
         """Learn from the rows of a table, (n, n_features), and their classes, (n,).
 
         `persons`, ids, (n,), or the name of a column, say whose row each is: then all
-        rows of a person are protected.
+        rows of a person are protected. The fit is charged to the `budget`.
         """
         require_no_others(unknown)
         schema = schema_of(self.bounds)
@@ -371,7 +377,7 @@ class DPNaiveBayes(_NaiveBayesClassifier):
         tables = Tables.alone(X, schema).with_persons(ids)
         require_declared(self.n_examples, tables.total)
         self.schema_ = schema
-        federation = CURATED | {"engine": "direct"}
+        federation = CURATED | {"engine": "direct", "budget": budget}
         self._learn(tables, _one_column(y), federation)
         self.privacy_ = replace(self.privacy_, n_clients=1)
         return self
@@ -456,6 +462,7 @@ class FederatedNaiveBayes(_NaiveBayesClassifier):
         *,
         groups: ArrayLike | None = None,
         persons: object = None,
+        budget: Budget | None = None,
         **unknown: object,
     ) -> Self:
         """Learn from the parties' rows, (n_i, n_features), and their classes, (n_i,).
@@ -463,7 +470,8 @@ class FederatedNaiveBayes(_NaiveBayesClassifier):
         Each is a list, or a mapping by the parties' names. With `groups`, (n,), the
         party of each row, `X` is one table of all rows, (n, n_features), and `y` is
         (n,), as scikit-learn's pipelines and searches have them. `persons` are as in
-        `FederatedKMeans.fit`: then all rows of a person at one party are protected.
+        `FederatedKMeans.fit`: then all rows of a person at one party are protected. The
+        fit is charged to the `budget`.
         """
         require_no_others(unknown)
         schema = schema_of(self.bounds)
@@ -487,6 +495,7 @@ class FederatedNaiveBayes(_NaiveBayesClassifier):
             "unit": self.unit,
             "trust": self.trust,
             "engine": self.engine,
+            "budget": budget,
         }
         self._learn(tables, labels, federation)
         return self

@@ -32,6 +32,7 @@ from flwr_dpkmeans.data.bounds.stated_bounds import doubtful_pairs
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Encoded
 from flwr_dpkmeans.errors import ConfigurationError, DataError
+from flwr_dpkmeans.estimators.fit_budget import Budget, CountedFits, charge_fit
 from flwr_dpkmeans.estimators.fitted import lacks_names, ordered
 from flwr_dpkmeans.estimators.fitted_persons import unit_of
 from flwr_dpkmeans.estimators.inputs import Answer, Answers, PartyLabels, PartyTables
@@ -133,6 +134,7 @@ class _EachParty:
 @dataclass(eq=False, repr=False)
 class PrivateClustering(
     _EachParty,
+    CountedFits,
     ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
     TransformerMixin,  # type: ignore[misc]
     ClusterMixin,  # type: ignore[misc]
@@ -279,6 +281,7 @@ class PrivateClustering(
         self,
         tables: Tables,
         y: PartyLabels | None,
+        budget: Budget | None,
     ) -> None:
         """Run the algorithm on the tables, and set what follows from its result.
 
@@ -287,6 +290,7 @@ class PrivateClustering(
         with run_options.objects_options():
             config, server_points = self._config(self._run_options(), tables)
             labels = self._labels(y, tables, config)
+            charge_fit(budget, config, tables.parts, server_points, self.engine)
             if config.algorithm in NOT_FEDERATED:
                 result = fit_in_one_place(
                     config,

@@ -13,6 +13,7 @@ from flwr_dpkmeans.algorithms.one_place.not_federated import NOT_FEDERATED
 from flwr_dpkmeans.data.schema_source import schema_of
 from flwr_dpkmeans.errors import InputWarning, warn
 from flwr_dpkmeans.estimators.clustering import PrivateClustering
+from flwr_dpkmeans.estimators.fit_budget import Budget
 from flwr_dpkmeans.estimators.fitted import CURATED
 from flwr_dpkmeans.estimators.fitted_persons import stated_persons, taken_apart
 from flwr_dpkmeans.estimators.inputs import Answer
@@ -72,12 +73,14 @@ class DPKMeans(PrivateClustering):
         y: ArrayLike | None = None,
         *,
         persons: ArrayLike | str | None = None,
+        budget: Budget | None = None,
         **unknown: object,
     ) -> Self:
         """Cluster the rows of a table, (n, n_features).
 
         `y`, (n,), are labels for an evaluation. `persons`, ids, (n,), or the name of a
-        column, say whose row each is: then all rows of a person are protected.
+        column, say whose row each is: then all rows of a person are protected. The fit
+        is charged to the `budget`.
         """
         require_no_others(unknown)
         schema = schema_of(self.bounds)
@@ -90,7 +93,7 @@ class DPKMeans(PrivateClustering):
         )
         tables = Tables.alone(X, schema).with_persons(ids)
         warn(self._doubts(tables), InputWarning)
-        self._fit(tables, y)
+        self._fit(tables, y, budget)
         warn(self.privacy_.warnings)
         self._publish()
         return self

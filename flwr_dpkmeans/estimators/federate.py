@@ -19,6 +19,7 @@ from flwr_dpkmeans.errors import (
     InputWarning,
     warn,
 )
+from flwr_dpkmeans.estimators.fit_budget import Budget, charge_fit
 from flwr_dpkmeans.estimators.fitted_persons import stated_persons, taken_apart, unit_of
 from flwr_dpkmeans.estimators.inputs import PartyLabels
 from flwr_dpkmeans.estimators.party_tables import Tables
@@ -38,6 +39,7 @@ def federate(
     persons: object = None,
     engine: str = "inprocess",
     n_examples: int | str | None = None,
+    budget: Budget | None = None,
     **options: Any,
 ) -> Federated:
     """Compute a private statistic over several parties' tables.
@@ -65,6 +67,8 @@ def federate(
     n_examples : int or "private", optional
         Public number of rows; None: the total of the parts, listed in the report as
         declared public; or "private".
+    budget : Budget, optional
+        What the statistic is charged to, besides budgets that are contexts.
     **options
         Settings of a run by their flat names, such as ``epsilon``, ``trust`` or
         ``noise``, and options of a task that is given by its name.
@@ -95,6 +99,7 @@ def federate(
         labels,
         engine=engine,
         n_examples=n_examples,
+        budget=budget,
         **options,
     )
 
@@ -108,6 +113,7 @@ def federate_tables(
     class_names: Sequence[object] | None = None,
     engine: str = "inprocess",
     n_examples: int | str | None = None,
+    budget: Budget | None = None,
     **options: object,
 ) -> Federated:
     """Compute a private statistic over tables that are read, see `federate`.
@@ -145,6 +151,13 @@ def federate_tables(
             option,
             names,
         )
+    charge_fit(
+        budget,
+        config,
+        tables.parts,
+        None,
+        engine,
+    )
     result = played(
         engine,
         config,

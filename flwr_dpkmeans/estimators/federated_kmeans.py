@@ -20,6 +20,7 @@ from flwr_dpkmeans.algorithms.server.box_widths import squared_unit
 from flwr_dpkmeans.data.schema_source import schema_of
 from flwr_dpkmeans.errors import ConfigurationError, InputWarning, warn
 from flwr_dpkmeans.estimators.clustering import PrivateClustering
+from flwr_dpkmeans.estimators.fit_budget import Budget, charge_fit
 from flwr_dpkmeans.estimators.fitted_persons import stated_persons, taken_apart
 from flwr_dpkmeans.estimators.inputs import Answer, Answers, PartyLabels, PartyTables
 from flwr_dpkmeans.estimators.party_tables import Tables
@@ -195,6 +196,7 @@ class FederatedKMeans(PrivateClustering):
         clients: Callable[[int], ArrayLike] | None = None,
         n_clients: int | None = None,
         persons: object = None,
+        budget: Budget | None = None,
         **unknown: object,
     ) -> Self:
         """Cluster the parties' data together.
@@ -223,6 +225,8 @@ class FederatedKMeans(PrivateClustering):
             `X` has rows, which are compared as text. Persons are protected then, each
             with all rows at one party, as with ``unit="person"``; a missing id is a
             person of its own. None: the schema's ``person_column``.
+        budget : Budget, optional
+            What the fit is charged to, besides budgets that are contexts.
 
         Raises
         ------
@@ -240,7 +244,8 @@ class FederatedKMeans(PrivateClustering):
 
         Notes
         -----
-        In a search each fit costs epsilon of its own, and its scores are exact.
+        In a search each fit costs epsilon of its own, which a `Budget` adds up, and its
+        scores are exact.
         scikit-learn splits rows: with ``pipe.fit(X, federatedkmeans__groups=g)``, or
         metadata routing, each party's rows are split, or by ``GroupKFold`` whole
         parties are left out; a list of tables is split by tables.
@@ -267,7 +272,7 @@ class FederatedKMeans(PrivateClustering):
                 persons,
             )
         warn(self._doubts(tables), InputWarning)
-        self._fit(tables, y)
+        self._fit(tables, y, budget)
         warn(self.privacy_.warnings)
         return self
 
@@ -300,6 +305,13 @@ class FederatedKMeans(PrivateClustering):
         warn(self._doubts(tables), InputWarning)
         with run_options.objects_options():
             config, server_points = self._config(options, tables)
+            charge_fit(
+                None,
+                config,
+                tables.parts,
+                server_points,
+                self.engine,
+            )
             run = played(self.engine, config, tables, server_points)
         warn(run.privacy.warnings)
         curve = run.state.extras.get(COST_CURVE, np.zeros(0))

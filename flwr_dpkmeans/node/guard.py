@@ -21,6 +21,7 @@ from flwr_dpkmeans.node.limits import has_bounds_by_name
 from flwr_dpkmeans.node.node_log import json_number, logger
 from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.proposal import Proposal
+from flwr_dpkmeans.privacy.gaussian_cost import GaussianCost
 from flwr_dpkmeans.privacy.provenance import utc_now
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.privacy.sentences import report_sentence
@@ -30,7 +31,7 @@ from flwr_dpkmeans.secagg.party import Phase
 from flwr_dpkmeans.secagg.pins import names_by_node, pin_mark
 from flwr_dpkmeans.sums.checks.verify import verify_plan
 from flwr_dpkmeans.sums.client import Guard, Memory
-from flwr_dpkmeans.sums.draft import worst_case
+from flwr_dpkmeans.sums.draft import worst_case, worst_cost
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.price import resolve_delta
 from flwr_dpkmeans.sums.settings import EvaluationKind
@@ -156,20 +157,16 @@ class NodeGuard(Guard):
         node_log.log_price(plan)
         # What the ledger has no part in comes first: such a refusal tells nothing of
         # other runs.
-        self._admit(plan, cost_of(plan), Past())
-        self._admit(
-            plan,
-            cost_of(plan),
-            Past(),
-            self._n_plans_today(digest),
-        )
-        spent = self.require_allowed(plan).epsilon
-        limit = self.settings.policy.max_epsilon_total
+        self._admit(plan, Past())
+        self._admit(plan, Past(), self._n_plans_today(digest))
+        past = self.require_allowed(plan)
         logger.info(
-            f"allowed by this node's policy: {self._spent(spent)} was spent in other"
+            f"allowed by this node's policy: {self._spent(past)} was spent in other"
             " runs of this unit",
             extra=event(
-                "plan allowed", spent=json_number(spent), limit=json_number(limit)
+                "plan allowed",
+                spent=json_number(past.total[0]),
+                limit=json_number(self.settings.policy.max_epsilon_total),
             ),
         )
 
@@ -188,12 +185,13 @@ class NodeGuard(Guard):
             most,
         )
 
-    def _spent(self, epsilon: float) -> str:
+    def _spent(self, past: Past) -> str:
         """Say what runs on the data set have cost, and of which limit, if any."""
-        limit = self.settings.policy.max_epsilon_total
-        most = "" if math.isinf(limit) else f" of {limit:.4g}"
-        data_set = printable(self.data_id, 200)
-        return f"epsilon {epsilon:.4g}{most} on data set {data_set!r}"
+        total = self.settings.policy.total
+        epsilon, delta = past.spent(total)
+        most = "" if math.isinf(total.epsilon) else f" of {total.epsilon:.4g}"
+        cost = f"epsilon {epsilon:.4g}{most} at delta {delta:.3g}"
+        return f"{cost} on data set {printable(self.data_id, 200)!r}"
 
     def require_allowed(self, plan: Plan) -> Past:
         """Hold a plan against the policy and what other runs have cost until now.
@@ -203,7 +201,7 @@ class NodeGuard(Guard):
         past = self.settings.ledger.past(
             self.data_id, plan.settings.unit.value, excluding_run=self.entry_run
         )
-        self._admit(plan, cost_of(plan), past)
+        self._admit(plan, past)
         return past
 
     def spent(self, plan: Plan) -> str:
@@ -213,32 +211,29 @@ class NodeGuard(Guard):
         """
         unit = plan.settings.unit.value
         past = self.settings.ledger.past(self.data_id, unit)
-        limit = self.settings.policy.max_epsilon_total
-        left = ""
-        if not math.isinf(limit):
-            rest = max(0.0, limit - past.epsilon)
-            left = f"; epsilon {rest:.4g} is left by its policy"
+        total = self.settings.policy.total
+        epsilon, delta = past.spent(total)
         return (
-            f"By this party's ledger, runs of unit {unit!r} on data set"
-            f" {self.data_id!r} may have cost epsilon {past.epsilon:.4g} and delta"
-            f" {past.delta:.3g} in all, this one included{left}."
+            f"By this party's ledger this run cost epsilon {cost_of(plan)[0]:.4g} at"
+            f" most, and all runs of unit {unit!r} on data set {self.data_id!r} cost"
+            f" {epsilon:.4g} at delta {delta:.3g}; its policy leaves"
+            f" {total.left(past.cost):.4g} for one more."
         )
 
     def _admit(
         self,
         plan: Plan,
-        epsilon: float,
         past: Past,
         plans_today: int = 0,
     ) -> None:
-        """Hold a plan of some cost against the policy, beside what other runs cost."""
+        """Hold a plan against the policy, beside what other runs cost."""
         policy = self.settings.policy
         terms = terms_digest(plan) if policy.approved_plan_digests else ""
         try:
             policy.check(
                 Proposal(
                     plan,
-                    epsilon,
+                    *cost_of(plan),
                     past,
                     terms,
                     plans_today,
@@ -366,16 +361,16 @@ class NodeGuard(Guard):
             attempt,
             planned.name,
         )
-        admit = partial(self._admit, memory.plan, entry.epsilon)
+        admit = partial(self._admit, memory.plan)
         self.settings.ledger.charge(entry, admit)
         if logger.isEnabledFor(logging.INFO):
-            spent = self.settings.ledger.past(self.data_id, entry.unit).epsilon
+            past = self.settings.ledger.past(self.data_id, entry.unit)
             node_log.log_release(
                 planned,
                 n_clients,
                 entry.epsilon,
-                spent,
-                self._spent(spent),
+                past.total[0],
+                self._spent(past),
             )
 
     def give_shares(
@@ -418,6 +413,7 @@ class NodeGuard(Guard):
         release_name: str,
     ) -> LedgerEntry:
         plan = memory.plan
+        epsilon, cost = cost_of(plan)
         return LedgerEntry(
             run_id=self.entry_run,
             data_id=self.data_id,
@@ -425,11 +421,13 @@ class NodeGuard(Guard):
             round_index=index,
             attempt=attempt,
             release=release_name,
-            epsilon=cost_of(plan),
+            epsilon=epsilon,
             # The delta that the run began with: it holds whatever a count leads to
             # [C15].
             delta=resolve_delta(plan.config, plan.n_clients),
             unit=plan.settings.unit.value,
+            mu=cost.mu,
+            own_delta=cost.own_delta,
         )
 
     def shared(
@@ -513,9 +511,11 @@ class NodeGuard(Guard):
         )
 
 
-def cost_of(plan: Plan) -> float:
-    """Return the epsilon that a whole run can cost.
+def cost_of(plan: Plan) -> tuple[float, GaussianCost]:
+    """Return the epsilon that a whole run can cost, and its cost beside other runs.
 
     Seeded noise protects nobody, so it is charged like none.
     """
-    return worst_case(plan) if plan.is_private else math.inf
+    if not plan.is_private:
+        return math.inf, GaussianCost(math.inf)
+    return worst_case(plan), worst_cost(plan)

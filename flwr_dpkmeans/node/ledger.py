@@ -1,9 +1,10 @@
 """A client's privacy ledger: what was charged, before anything was sent.
 
 One (run, round, attempt) is charged once, and a run all that it can cost with its first
-release. What other runs cost is added up in one unit of privacy: basic composition,
-which holds as well where each run is chosen by what the ones before have released
-(Rogers, Roth, Ullman and Vadhan, "Privacy odometers and filters", 2016).
+release; a later one lowers that where the run's count has left less to pay for. What
+other runs cost is added up in one unit of privacy, as squared GDP parameters:
+`flwr_dpkmeans.privacy.gaussian_cost`. That holds as well where each run is chosen by
+what the ones before have released, under a total that is fixed before.
 
 `node.ledger_file` keeps a ledger on the client's own disk: `charge` returns only after
 the entry is there, so whatever was sent has been charged, whichever way the process
@@ -14,30 +15,56 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from flwr_dpkmeans.errors import ProtocolError, distinct_texts
 from flwr_dpkmeans.node.ledger_entries import RESULT_TAKEN, LedgerEntry, PlanNote
-from flwr_dpkmeans.privacy.gaussian import LARGEST_EXPONENT
+from flwr_dpkmeans.privacy.gaussian_cost import GaussianCost, Total
 from flwr_dpkmeans.privacy.provenance import utc_now
 
 _RELATIVE_SLACK = 1e-8
 """A plan's numbers may come from another machine, whose last digits differ."""
 
 
+_NOTHING = GaussianCost()
+
+
 @dataclass(frozen=True)
 class Past:
     """What a data set's other runs can have cost in one unit of privacy, added up."""
 
-    epsilon: float = 0.0
+    others: GaussianCost = _NOTHING
+    beside: GaussianCost = _NOTHING
+    """Of other parts of the run that is looked at: nodes of one host."""
     delta: float = 0.0
+    """Sum of the deltas that all of them stated."""
     begun: tuple[str, ...] = ()
     """When each node of each of them, whatever its unit, made its first release.
 
     Times in UTC, ISO format.
     """
+
+    @property
+    def cost(self) -> GaussianCost:
+        """What all of them cost together."""
+        return self.others.and_run(self.beside)
+
+    @property
+    def total(self) -> tuple[float, float]:
+        """Epsilon and delta of all of them, at the sum of the stated deltas.
+
+        And of what is not Gaussian.
+        """
+        delta = self.delta + self.cost.own_delta
+        return self.cost.epsilon(delta), delta
+
+    def spent(self, total: Total) -> tuple[float, float]:
+        """Return what they have cost of a total, at its delta if it has an epsilon."""
+        if math.isinf(total.epsilon):
+            return self.total
+        return self.cost.epsilon(total.delta), total.delta
 
 
 def run_of(run_id: str) -> str:
@@ -48,30 +75,16 @@ def run_of(run_id: str) -> str:
     return run_id.partition("/")[0]
 
 
-def total_delta(runs: Sequence[LedgerEntry], own_run: str = "") -> float:
-    """Add up the deltas of runs, by the first entry of each part.
-
-    A row that two nodes give to one run counts twice under the same noise, as a person
-    with two rows (row C12): a later part of a run costs exp(epsilon of the parts before
-    it) times its delta.
-
-    Parameters
-    ----------
-    runs : sequence of LedgerEntry
-        First entries of the parts of runs.
-    own_run : str
-        A run of which a part that is not among them comes first.
-    """
-    deltas: list[float] = []
-    spent_before: dict[str, float] = {}
+def joint_cost(runs: Iterable[LedgerEntry]) -> GaussianCost:
+    """Add up what runs cost, by the first entry of each part."""
+    by_run: dict[str, GaussianCost] = {}
     for part in runs:
         run = run_of(part.run_id)
-        if run not in spent_before:
-            spent_before[run] = part.epsilon if run == own_run else 0.0
-        factor = math.exp(min(spent_before[run], LARGEST_EXPONENT))
-        deltas.append(min(1.0, part.delta * factor))
-        spent_before[run] += part.epsilon
-    return math.fsum(deltas)
+        by_run[run] = by_run.get(run, _NOTHING).and_part(part.cost)
+    total = _NOTHING
+    for cost in by_run.values():
+        total = total.and_run(cost)
+    return total
 
 
 Admit = Callable[[Past], None]
@@ -93,7 +106,7 @@ class MemoryLedger:
         self._attempts: dict[str, set[tuple[int, int]]] = {}
         """Of each run, every (round, attempt)."""
         self._runs: dict[str, LedgerEntry] = {}
-        """The first entry of each run, which charges all of it."""
+        """The first entry of each run, with what the run is charged by now."""
         self._plans: list[PlanNote] = []
 
     def _look(self) -> MemoryLedger:
@@ -113,6 +126,7 @@ class MemoryLedger:
         """
         beginnings: list[str] = []
         charged: list[LedgerEntry] = []
+        beside: list[LedgerEntry] = []
         own_run = "" if excluding_run is None else run_of(excluding_run)
         with self._guard:
             for run in self._look()._runs.values():
@@ -121,12 +135,15 @@ class MemoryLedger:
                 # Each node of a run: who gives out the numbers of nodes could ask one
                 # again under the next.
                 beginnings.append(run.time)
-                if run.unit == unit:
-                    charged.append(run)
+                if run.unit != unit:
+                    continue
+                is_part = run_of(run.run_id) == own_run
+                (beside if is_part else charged).append(run)
         return Past(
-            epsilon=math.fsum([run.epsilon for run in charged]),
-            delta=total_delta(charged, own_run),
-            begun=tuple(beginnings),
+            joint_cost(charged),
+            joint_cost(beside),
+            math.fsum([run.delta for run in charged + beside]),
+            tuple(beginnings),
         )
 
     def attempts(self, run_id: str) -> frozenset[tuple[int, int]]:
@@ -198,12 +215,12 @@ class MemoryLedger:
     ) -> None:
         """Record a release before it is sent.
 
-        The first entry of a run charges all that the run can cost; later ones add lines
-        only. ``admit(past)`` raises unless the run may be charged besides what the
-        others on its data set have cost; it is called under the lock, so that nobody
-        else charges between its decision and this entry. An attempt that is in the
-        ledger already, or an entry that does not fit its run, is a ProtocolError; a
-        file that is damaged or cannot be written, a BudgetError.
+        The first entry of a run charges all that the run can cost; later ones add
+        lines, and may lower that. ``admit(past)`` raises unless the run may be charged
+        besides what the others on its data set have cost; it is called under the lock,
+        so that nobody else charges between its decision and this entry. An attempt that
+        is in the ledger already, or an entry that does not fit its run, is a
+        ProtocolError; a file that is damaged or cannot be written, a BudgetError.
         """
         with self._guard:
             self._refuse(entry, admit)
@@ -239,14 +256,20 @@ class MemoryLedger:
         for name in ("data_id", "plan_digest", "delta", "unit"):
             if getattr(run, name) != getattr(entry, name):
                 return f"run {entry.run_id!a} began with another {name}"
-        # The first release paid for whatever may follow; what was known by then may not
-        # decide the price any more.
-        if entry.epsilon > run.epsilon * (1.0 + _RELATIVE_SLACK):
-            cost, charged = distinct_texts(entry.epsilon, run.epsilon)
-            return (
-                f"run {entry.run_id!a} was charged epsilon {charged} at its first"
-                f" release and can now cost {cost}"
-            )
+        # What was paid for covers whatever may follow; what was known by then may not
+        # raise the price any more.
+        charges = (
+            ("epsilon", entry.epsilon, run.epsilon),
+            ("mu", entry.cost.mu, run.cost.mu),
+            ("own_delta", entry.cost.own_delta, run.cost.own_delta),
+        )
+        for name, now, at_first in charges:
+            if now > at_first * (1.0 + _RELATIVE_SLACK):
+                cost, charged = distinct_texts(now, at_first)
+                return (
+                    f"run {entry.run_id!a} was charged {name} {charged} at its first"
+                    f" release and can now cost {cost}"
+                )
         return None
 
     def _add(self, entry: LedgerEntry) -> None:
@@ -254,7 +277,10 @@ class MemoryLedger:
         self._entries.append(entry)
         attempts = self._attempts.setdefault(entry.run_id, set())
         attempts.add((entry.round_index, entry.attempt))
-        self._runs.setdefault(entry.run_id, entry)
+        run = self._runs.setdefault(entry.run_id, entry)
+        if entry.mu is not None and entry.cost.is_within(run.cost):
+            cheaper = replace(run, mu=entry.mu, own_delta=entry.own_delta)
+            self._runs[entry.run_id] = cheaper
 
 
 def unfinished(ledger: MemoryLedger, data_id: str) -> LedgerEntry | None:

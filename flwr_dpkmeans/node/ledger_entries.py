@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from flwr_dpkmeans.errors import invalid
+from flwr_dpkmeans.privacy.gaussian_cost import GaussianCost, pair_cost
 from flwr_dpkmeans.privacy.provenance import utc_now
 
 FIRST_ROUND = -9
@@ -27,6 +28,9 @@ RESULT_TAKEN = 2 * SHARES_GIVEN
 """The attempt number of an entry that says that the run's result has come, in its last
 round; it costs nothing.
 """
+
+ADDED_LATER = {"mu", "own_delta"}
+"""Values that lines of an older version lack."""
 
 _CALL = "correct the call that charges the ledger"
 
@@ -56,6 +60,17 @@ class LedgerEntry:
     """The run's unit of privacy; costs of different units are never added up."""
     time: str = field(default_factory=utc_now)
     """ISO format in UTC."""
+    mu: float | None = None
+    """GDP parameter of the whole run; None in lines of an older version."""
+    own_delta: float | None = None
+    """What comes on top of it, a part of delta; None where mu is."""
+
+    @property
+    def cost(self) -> GaussianCost:
+        """What the whole run costs besides others."""
+        if self.mu is None or self.own_delta is None:
+            return pair_cost(self.epsilon, self.delta)
+        return GaussianCost(self.mu, self.own_delta)
 
     @property
     def is_release(self) -> bool:
@@ -83,6 +98,8 @@ class LedgerEntry:
             )
         for name, rule in _NUMBERS.items():
             value = getattr(self, name)
+            if value is None and name in ADDED_LATER:
+                continue
             is_number = isinstance(value, rule.kind) and not isinstance(value, bool)
             # Written so that NaN fails as well.
             if not is_number or not rule.least <= value <= rule.most:
@@ -120,6 +137,8 @@ class _NumberRule(NamedTuple):
     bound: str
 
 
+_AMOUNT = _NumberRule(numbers.Real, float, 0, math.inf, "a number between 0 and inf")
+_PROBABILITY = _NumberRule(numbers.Real, float, 0, 1, "a number between 0 and 1")
 _NUMBERS = {
     "round_index": _NumberRule(
         numbers.Integral,
@@ -135,20 +154,10 @@ _NUMBERS = {
         math.inf,
         "a whole number of at least 0",
     ),
-    "epsilon": _NumberRule(
-        numbers.Real,
-        float,
-        0,
-        math.inf,
-        "a number between 0 and inf",
-    ),
-    "delta": _NumberRule(
-        numbers.Real,
-        float,
-        0,
-        1,
-        "a number between 0 and 1",
-    ),
+    "epsilon": _AMOUNT,
+    "delta": _PROBABILITY,
+    "mu": _AMOUNT,
+    "own_delta": _PROBABILITY,
 }
 
 

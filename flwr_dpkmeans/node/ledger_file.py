@@ -31,7 +31,12 @@ from flwr_dpkmeans.node.durable_files import (
     sync_folder,
 )
 from flwr_dpkmeans.node.ledger import Admit, MemoryLedger, run_of
-from flwr_dpkmeans.node.ledger_entries import LedgerEntry, PlanNote, is_utc
+from flwr_dpkmeans.node.ledger_entries import (
+    ADDED_LATER,
+    LedgerEntry,
+    PlanNote,
+    is_utc,
+)
 from flwr_dpkmeans.privacy.provenance import utc_now
 
 GENESIS = hashlib.sha256(b"flwr-dpkmeans ledger, version 2").hexdigest()
@@ -46,6 +51,7 @@ _LOGGER = placed_logger("flwr_dpkmeans.node.ledger")
 _HEAD_LINE = re.compile(
     rb'\{"entries": (0|-?[1-9][0-9]*), "checksum": "([0-9a-f]{64})"\}'
 )
+_INFINITE = {"epsilon", "mu"}
 _MEND = "restore it from a backup or have its owner decide."
 
 
@@ -254,9 +260,10 @@ class Chain(MemoryLedger):
             body = json.loads(line)
             checksum = str(body.pop("checksum"))
             names = set(LedgerEntry.__dataclass_fields__)
-            if set(body) == names - {"unit"}:
+            if set(body) == names - {"unit", *ADDED_LATER}:
                 return OLD_FORMAT
-            body["epsilon"] = float(body["epsilon"])
+            for name in _INFINITE & set(body):
+                body[name] = float(body[name])
             entry = LedgerEntry(**body)
         except (
             ValueError,
@@ -285,11 +292,14 @@ class Chain(MemoryLedger):
 def encode(entry: LedgerEntry, previous: str) -> bytes:
     """Return an entry's line; its checksum goes on from the previous one.
 
-    JSON has no infinity: that is a string.
+    JSON has no infinity: that is a string. Lines of an older version have no mu.
     """
-    values = dict(vars(entry))
-    if math.isinf(entry.epsilon):
-        values["epsilon"] = "inf"
+    values = {}
+    for name, value in vars(entry).items():
+        if value == math.inf:
+            value = "inf"
+        if value is not None:
+            values[name] = value
     text = json.dumps(values)
     checksum = hashlib.sha256(f"{previous}\n{text}".encode()).hexdigest()
     return f'{text[:-1]}, "checksum": "{checksum}"}}\n'.encode()

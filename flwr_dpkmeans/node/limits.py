@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from flwr_dpkmeans.errors import BudgetError, RefusalError, distinct_texts
-from flwr_dpkmeans.node.ledger import Past
 from flwr_dpkmeans.node.limit_values import (
     Read,
     quote,
@@ -22,6 +21,7 @@ from flwr_dpkmeans.node.limit_values import (
     whole_number,
 )
 from flwr_dpkmeans.node.proposal import Proposal
+from flwr_dpkmeans.privacy.gaussian_cost import GaussianCost, Total
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.settings import Box
 
@@ -31,8 +31,8 @@ _RELATIVE_SLACK = 1e-9
 _STEPS = 60
 """Equal steps of a total, in which what other runs have spent of it is counted.
 
-So many runs of one price fit into a total as would without steps, for 2, 3, 4, 5, 6,
-10, 12, 15, 20, 30 and 60 runs.
+About so many runs of one price fit into a total as would without steps, for 2, 3, 4,
+5, 6, 10, 12, 15, 20, 30 and 60 runs.
 """
 
 T = TypeVar("T")
@@ -88,6 +88,19 @@ class Budget:
     """What lowers it."""
     cost_of: Callable[[Proposal], float]
 
+    def refusal(self, proposal: Proposal, limit: float, words: str) -> str:
+        """Say that a plan costs too much.
+
+        `words` take the limit, and are cut at a colon where no number would do.
+        """
+        cost = self.cost_of(proposal)
+        planned, most = distinct_texts(cost, limit)
+        reason = words.format(most)
+        if math.isinf(cost):
+            reason = reason.partition(": ")[0]
+            reason += f": plan with a finite {self.name}, or have that limit be inf."
+        return f"the plan's {self.title} is {planned}, but {reason}"
+
 
 EPSILON = Budget(
     name="epsilon",
@@ -107,13 +120,12 @@ DELTA = Budget(
 def at_most(
     name: str,
     budget: Budget,
-    spent: Callable[[Past], float] | None = None,
     *,
     default: float = math.inf,
     read: Read = read_amount,
     required: bool = False,
 ) -> float:
-    """Declare a limit on what a plan costs, beside what other runs have spent.
+    """Declare a limit on what a plan costs.
 
     Parameters
     ----------
@@ -121,8 +133,6 @@ def at_most(
         Name of the limit.
     budget : Budget
         What is limited.
-    spent : callable, optional
-        What other runs have spent of it; the refusal does not repeat that.
     default : float
         The limit where none is stated.
     read : callable
@@ -130,26 +140,12 @@ def at_most(
     required : bool
         Whether a deployed node must state it.
     """
-    if spent is None:
-        words = f"this client's {name} is {{}}: lower {budget.mend}."
-    else:
-        words = (
-            f"it does not fit into what is left of this client's {name} of {{}}: lower"
-            f" the plan's {budget.name} or leave this client out."
-        )
+    words = f"this client's {name} is {{}}: lower {budget.mend}."
 
     def refuse(limit: float, proposal: Proposal) -> str | None:
-        cost = budget.cost_of(proposal)
-        others = 0.0 if spent is None else spent(proposal.past)
-        if _fits(cost, others, limit):
+        if _fits(budget.cost_of(proposal), limit):
             return None
-        planned, most = distinct_texts(cost, limit)
-        reason = words.format(most)
-        if math.isinf(cost):
-            # No number would do.
-            reason = reason.partition(": ")[0]
-            reason += f": plan with a finite {budget.name}, or have that limit be inf."
-        return f"the plan's {budget.title} is {planned}, but {reason}"
+        return budget.refusal(proposal, limit, words)
 
     return limit_field(
         default,
@@ -157,21 +153,64 @@ def at_most(
         refuse,
         is_required=required,
         error=BudgetError,
-        of_past=spent is not None,
     )
 
 
-def _fits(
-    cost: float,
-    others: float,
-    limit: float,
-) -> bool:
+def _fits(cost: float, limit: float) -> bool:
     # NaN is within no limit.
-    return cost + _in_steps(others, limit) <= limit * (1.0 + _RELATIVE_SLACK)
+    return cost <= limit * (1.0 + _RELATIVE_SLACK)
+
+
+def beyond_total(proposal: Proposal, total: Total) -> str | None:
+    """Say that a plan does not fit into what is left of a total, or None.
+
+    The sentence does not repeat what others have spent.
+
+    Parameters
+    ----------
+    proposal : Proposal
+        The plan, and what others have spent.
+    total : Total
+        What all runs together may cost.
+    """
+    budget, limit = EPSILON, total.epsilon
+    if math.isinf(total.epsilon):
+        # Then deltas alone are limited.
+        budget, limit = DELTA, total.delta
+        fits = _fits(proposal.past.delta + proposal.plan.delta, total.delta)
+    else:
+        fits = _fits_total(proposal, total)
+    if fits:
+        return None
+    words = (
+        f"it does not fit into what is left of this client's max_{budget.name}_total"
+        f" of {{}}: lower the plan's {budget.name} or leave this client out."
+    )
+    return budget.refusal(proposal, limit, words)
+
+
+def _fits_total(proposal: Proposal, total: Total) -> bool:
+    """Whether squared GDP parameters, and what is not Gaussian, are within a total."""
+    past = proposal.past
+    cost = proposal.cost
+    fits_alone = _fits(proposal.epsilon, total.epsilon)
+    fits_alone &= _fits(proposal.plan.delta, total.delta)
+    if fits_alone and past.cost == GaussianCost():
+        # Whatever its mu: it may use up all of the total, and then no other run fits.
+        return True
+    whole = total.cost
+    run = past.beside.and_part(cost)
+    spent = past.others.mu**2 + run.mu**2 - cost.mu**2
+    square = _in_steps(spent, whole.mu**2) + cost.mu**2
+    spent_delta = past.others.own_delta + run.own_delta - cost.own_delta
+    own_delta = _in_steps(spent_delta, whole.own_delta) + cost.own_delta
+    return _fits(square, whole.mu**2) and _fits(own_delta, whole.own_delta)
 
 
 def _in_steps(spent: float, total: float) -> float:
     """Round what other runs have spent of a total up to the next of `_STEPS` steps.
+
+    Of squared GDP parameters, and of deltas.
 
     Whether a plan fits tells what is left. Without steps a server would find that to
     any digit, plan after plan and at no cost, and with it what each run elsewhere has
@@ -180,7 +219,8 @@ def _in_steps(spent: float, total: float) -> float:
     if not 0.0 < total < math.inf or not math.isfinite(spent):
         return spent
     step = total / _STEPS
-    n_steps = math.ceil(spent / step * (1.0 - _RELATIVE_SLACK))
+    # Less than rounding errors of the total are no step.
+    n_steps = math.ceil(spent / step - _STEPS * _RELATIVE_SLACK)
     return step * n_steps
 
 

@@ -27,6 +27,7 @@ from flwr_dpkmeans.errors import BudgetError, ConfigurationError, RefusalError, 
 from flwr_dpkmeans.node.ledger import Past
 from flwr_dpkmeans.node.limit_values import (
     quote,
+    read_amount,
     read_bounds,
     read_delta,
     read_digests,
@@ -41,14 +42,15 @@ from flwr_dpkmeans.node.limits import (
     at_most,
     at_most_a_day,
     beyond_bounds,
+    beyond_total,
     has_bounds_by_name,
     limit_field,
     one_of,
     switch,
 )
 from flwr_dpkmeans.node.proposal import Proposal
+from flwr_dpkmeans.privacy.gaussian_cost import Total
 from flwr_dpkmeans.privacy.noise import NoiseKind
-from flwr_dpkmeans.sums.plan import Plan
 
 _SECURE_NOISE = (NoiseKind.SECURE, NoiseKind.OPENDP)
 
@@ -121,14 +123,9 @@ class ClientPolicy:
     that its refusals tell nothing.
     """
     max_epsilon_per_run: float = at_most("max_epsilon_per_run", EPSILON, required=True)
-    max_epsilon_total: float = at_most(
-        "max_epsilon_total",
-        EPSILON,
-        lambda past: past.epsilon,
-        required=True,
-    )
-    """Largest sum of worst-case epsilons over all runs on one data set in one unit of
-    privacy (basic composition).
+    max_epsilon_total: float = limit_field(math.inf, read_amount, is_required=True)
+    """Total epsilon of all runs on one data set in one unit of privacy, at
+    `max_delta_total`: the ledger adds up squared GDP parameters of their worst cases.
 
     Each unit has this total of its own: allow one of them, or one row pays for both.
     """
@@ -140,7 +137,13 @@ class ClientPolicy:
         required=True,
     )
     """Largest delta of one run, in [0, 1)."""
-    max_delta_total: float = at_most("max_delta_total", DELTA, lambda past: past.delta)
+    max_delta_total: float = limit_field(math.inf, read_amount)
+    """Total delta of all of them; left out, it is `max_delta`."""
+    own_delta_share: float = limit_field(0.01, read_delta)
+    """Part of it for what is not Gaussian: all of delta of runs that sample clients, or
+    count rows before Laplace noise, and of entries of an older version. With 0 no
+    second run fits, as no noise is exactly Gaussian.
+    """
     allowed_trust: tuple[str, ...] = limit_field(
         (), read_names, _refuse_trust, is_required=True
     )
@@ -307,6 +310,15 @@ class ClientPolicy:
         """
         return cls.from_mapping(read_toml(path, f"the policy file {path}"), base=base)
 
+    @property
+    def total(self) -> Total:
+        """What all runs of one unit may cost together."""
+        epsilon = self.max_epsilon_total
+        delta = self.max_delta_total
+        if math.isinf(delta) and not math.isinf(epsilon):
+            delta = self.max_delta
+        return Total(epsilon, delta, self.own_delta_share)
+
     def require_complete(self) -> None:
         """Refuse everything while a deployed node's policy is incomplete.
 
@@ -332,12 +344,8 @@ class ClientPolicy:
         RefusalError
             For an incomplete policy, and any other value.
         """
-        refusal = _refusal_of_plan(
-            self,
-            proposal.plan,
-            proposal.epsilon,
-            proposal.terms,
-        )
+        alone = replace(proposal, past=Past(), plans_today=0)
+        refusal = _refusal_of_plan(self, alone)
         if refusal is not None:
             error, reason = refusal
             raise error(reason)
@@ -348,6 +356,9 @@ class ClientPolicy:
             sentence = limit.refuse(value, proposal)
             if sentence is not None:
                 raise limit.error(sentence)
+        sentence = beyond_total(proposal, self.total)
+        if sentence is not None:
+            raise BudgetError(sentence)
 
     def check_columns(self, names: Sequence[str]) -> None:
         """Refuse a run on a table with columns that the owner did not list.
@@ -434,27 +445,20 @@ def read_toml(path: str | Path, name: str) -> dict[str, object]:
 @lru_cache(maxsize=16)
 def _refusal_of_plan(
     policy: ClientPolicy,
-    plan: Plan,
-    epsilon: float,
-    terms: str,
+    proposal: Proposal,
 ) -> tuple[type[RefusalError | BudgetError], str] | None:
     """Say what a policy has against a plan, whatever other runs have cost.
 
     Cached for all messages of a run.
     """
     policy.require_complete()
+    plan = proposal.plan
     min_clients = plan.settings.min_clients
     if min_clients > plan.n_clients:
         return RefusalError, (
             f"the plan's min_clients is {min_clients}, but it must lie"
             f" between 1 and its n_clients of {plan.n_clients}: correct the plan."
         )
-    proposal = Proposal(
-        plan,
-        epsilon,
-        Past(),
-        terms,
-    )
     # Limits on the budget come last.
     for error in (RefusalError, BudgetError):
         for name, limit in LIMITS.items():

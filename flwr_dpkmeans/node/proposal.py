@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from flwr_dpkmeans.node.ledger import Past
+from flwr_dpkmeans.privacy.gaussian_cost import GaussianCost
 from flwr_dpkmeans.sums.plan import Plan
 
 
@@ -19,6 +20,8 @@ class Proposal:
 
     Infinite if it is not private.
     """
+    cost: GaussianCost
+    """The same beside other runs."""
     past: Past
     """What other runs on the data set have cost."""
     terms: str = ""

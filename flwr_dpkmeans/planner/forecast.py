@@ -31,9 +31,11 @@ from flwr_dpkmeans.planner.synthetic_data import (
     simulated_size,
 )
 from flwr_dpkmeans.planner.traffic import Deployment, deployment_of
+from flwr_dpkmeans.privacy.gaussian_cost import GaussianCost
+from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.results.rendering import CONSOLE, HTML, rendered
 from flwr_dpkmeans.results.whole_files import write_whole
-from flwr_dpkmeans.sums.draft import worst_case
+from flwr_dpkmeans.sums.draft import worst_case, worst_cost
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.statement import plan_cautions
 
@@ -80,6 +82,8 @@ class AlgorithmForecast:
     None if even the largest is not enough.
     """
     deployment: Deployment
+    epsilon_of_a_year: float | None = None
+    """Of 52 such runs on one table, at 52 times the delta, as ledgers add them up."""
 
 
 @dataclass(frozen=True)
@@ -224,6 +228,7 @@ def _forecast_one(
         epsilon=plan.epsilon,
         delta=plan.delta,
         epsilon_worst_case=worst_case(plan),
+        epsilon_of_a_year=_of_a_year(plan),
         max_retries=plan.config.max_retries,
         noise_per_centroid=() if scaled is None else noise_in_units(plan, scaled),
         scaled_noise_per_centroid=scaled,
@@ -277,6 +282,16 @@ def notes_on(
         *filter(None, text.splitlines()),
         *plan_cautions(request.draft(best.algorithm)),
     )
+
+
+_WEEKS = 52
+
+
+def _of_a_year(plan: Plan) -> float:
+    """Return the epsilon of a run in each week of a year."""
+    cost = worst_cost(plan)
+    year = GaussianCost(math.sqrt(_WEEKS) * cost.mu, _WEEKS * cost.own_delta)
+    return year.epsilon(_WEEKS * plan.delta)
 
 
 def _plain(value: object) -> object:

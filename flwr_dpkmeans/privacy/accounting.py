@@ -27,6 +27,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
+from typing import TYPE_CHECKING
 
 from flwr_dpkmeans.errors import (
     LocalMisuseError,
@@ -34,12 +35,15 @@ from flwr_dpkmeans.errors import (
     require_delta,
     require_real,
 )
-from flwr_dpkmeans.privacy import gaussian, losses, mixtures, release
+from flwr_dpkmeans.privacy import gaussian, release
 from flwr_dpkmeans.privacy.closeness import SAME, Closeness, joint_closeness, slack_cost
 from flwr_dpkmeans.privacy.gaussian import LARGEST_EXPONENT
-from flwr_dpkmeans.privacy.losses import numerical_losses
 from flwr_dpkmeans.privacy.release import Event
 from flwr_dpkmeans.privacy.searches import smallest_at_most, smallest_true
+
+if TYPE_CHECKING:
+    from flwr_dpkmeans.privacy.losses import NumericalLosses
+    from flwr_dpkmeans.privacy.mixtures import Mixture
 
 _SMALLEST_RATE = 1e-9
 _LARGEST_RATE = 1.0 - 1e-6
@@ -285,7 +289,10 @@ def _turning_epsilon(mu: float, pure: float, tau: float) -> float:
 
 def _mixture_epsilon(totals: Totals, delta: float) -> float:
     """Return the smallest epsilon of Gaussian and pure releases as a mixture."""
-    mixture = mixtures.mixture_of(totals.mu, totals.pure_epsilons)
+    # Few runs need it, and a node executes no more than its run needs.
+    from flwr_dpkmeans.privacy.mixtures import mixture_of
+
+    mixture = mixture_of(totals.mu, totals.pure_epsilons)
     tau = totals.closeness.additive
     # The largest loss, and the Gaussian tail bound of `gaussian_epsilon`.
     largest_loss = float(mixture.losses[-1])
@@ -299,9 +306,7 @@ def _mixture_epsilon(totals: Totals, delta: float) -> float:
     return _least_epsilon(cost, delta, enough)
 
 
-def mixture_turning_epsilon(
-    mixture: mixtures.Mixture, tau: float, high: float
-) -> float:
+def mixture_turning_epsilon(mixture: Mixture, tau: float, high: float) -> float:
     """Return the epsilon, at most `high`, at which delta falls as fast as slack rises.
 
     The slope of delta is minus the absent tail.
@@ -314,13 +319,15 @@ def mixture_turning_epsilon(
 def numerical_epsilon(
     totals: Totals,
     delta: float,
-    compose: Callable[[Totals], losses.NumericalLosses | None] | None = None,
+    compose: Callable[[Totals], NumericalLosses | None] | None = None,
 ) -> float:
     """Return the smallest epsilon by privacy-loss distributions.
 
     Infinity if there is none. `compose` stands for `losses_of`.
     """
-    if delta <= losses.FFT_NOISE:
+    from flwr_dpkmeans.privacy.losses import FFT_NOISE
+
+    if delta <= FFT_NOISE:
         return math.inf
     numerical = (compose or losses_of)(totals)
     if numerical is None:
@@ -351,7 +358,7 @@ def numerical_epsilon(
     return smallest_true(is_within, epsilon, cheapest)
 
 
-def losses_of(totals: Totals) -> losses.NumericalLosses | None:
+def losses_of(totals: Totals) -> NumericalLosses | None:
     """Return the privacy losses of all releases together.
 
     Equal releases are composed together, and all that are not sampled in closed form.
@@ -359,6 +366,8 @@ def losses_of(totals: Totals) -> losses.NumericalLosses | None:
     """
     if totals.sampled and totals.mu > _LARGEST_MU:
         return None
+    from flwr_dpkmeans.privacy.losses import numerical_losses
+
     groups: Counter[tuple[float, float]] = Counter()
     for event in totals.sampled:
         groups[event.noise_multiplier, event.sampling_rate] += 1

@@ -16,9 +16,10 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import TypedDict, Unpack
 
-from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
+from flwr_dpkmeans.errors import BudgetError, ConfigurationError, LocalMisuseError
 from flwr_dpkmeans.privacy import release
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
+from flwr_dpkmeans.privacy.gaussian_cost import GaussianCost, pair_cost
 from flwr_dpkmeans.sums.aggregation import AGGREGATORS
 from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.checks.columns import columns_digest
@@ -58,8 +59,12 @@ the sum of their epsilons.
 """
 _WIDE = 100
 """Columns of a wide table, in forecasts of plans whose width is not known yet."""
+_ROOM = 1.0 + 1e-6
+"""Over the largest cost of a counted run, for noise on the grid of other counts."""
 _MANY = 10**9
 """Rows of a large table, in forecasts of plans whose N is not known yet."""
+_MAGNITUDES = tuple([4**exponent for exponent in range(2, 16)])
+"""Numbers of rows up to it, between which plans hardly differ."""
 
 
 class PublicValues(TypedDict, total=False):
@@ -185,6 +190,7 @@ def _require_affordable(plan: Plan) -> None:
     if plan.is_final:
         charged = math.inf if plan.count is None else worst_case(plan)
         check_budget(plan, charged)
+        worst_cost(plan)
         _rehearse_foreign(plan)
         return
     # What no count and no box could mend, and releases that could not be reported, are
@@ -221,21 +227,12 @@ def worst_case(plan: Plan) -> float:
     if config.task.noise is release.NoiseShape.NONE or is_exact:
         return math.inf
     if plan.count is None and plan.n_features is not None:
-        # With private bounds no price depends on what they are found to be.
-        if not plan.is_final:
-            plan = replace(plan, rounds=_planned(plan))
-        return plan.epsilon_worst_case
+        return _final(plan).epsilon_worst_case
     most = settings.epsilon
+    finals = _continuations(_uncounted(plan))
     if settings.max_retries > 0:
-        most = _whole_repeated(plan)
-    uncounted = replace(
-        plan,
-        n_examples=None,
-        box=None,
-        rounds=(),
-        delta=resolve_delta(config, plan.n_clients),
-    )
-    costs = [final.epsilon_worst_case for final in _continuations(uncounted)]
+        most = _with_retries(plan)
+    costs = [final.epsilon_worst_case for final in finals]
     if math.inf in costs:
         # Noise of a few steps of the grid has no price at epsilons of hundreds; whoever
         # minds hears of it before the count.
@@ -243,6 +240,88 @@ def worst_case(plan: Plan) -> float:
     if settings.max_epsilon is None:
         return most
     return max(settings.epsilon, min(most, settings.max_epsilon))
+
+
+def _final(plan: Plan) -> Plan:
+    """Return the plan of an uncounted run with its rounds.
+
+    With private bounds no price depends on what they are found to be.
+    """
+    if plan.is_final:
+        return plan
+    return replace(plan, rounds=_planned(plan))
+
+
+@lru_cache(maxsize=64)
+def worst_cost(plan: Plan) -> GaussianCost:
+    """Bound what a run can cost as ledgers add it up; see `worst_case`.
+
+    Where rounds follow from a private count, all that may follow until they do, and
+    then this plan alone [C17].
+    """
+    epsilon = worst_case(plan)
+    if math.isinf(epsilon):
+        return GaussianCost(math.inf)
+    if plan.count is None and plan.n_features is not None:
+        return _final(plan).cost_worst_case
+    delta = resolve_delta(plan.config, plan.n_clients)
+    # Deltas that follow from a count add up to so much [C15].
+    pair = pair_cost(epsilon, delta * 4.0 / 3.0)
+    squares = _squares(_uncounted(plan))
+    if squares is None or pair.mu < squares.mu:
+        return pair
+    cost = plan.squared_cost
+    if not plan.is_final:
+        return squares
+    if cost is None or not cost.is_within(squares):
+        raise BudgetError(
+            f"the plan can cost more than mu {squares.mu:.9g}, which was charged before"
+            " the rows were counted: declare n_examples, or use a finer grid."
+        )
+    if squares.epsilon(delta) > epsilon * _ROOM**2:
+        # A total that has room for this epsilon alone may have none for its squares:
+        # where they have, and where not, must not depend on the count.
+        return squares
+    return cost
+
+
+@lru_cache(maxsize=64)
+def _squares(plan: Plan) -> GaussianCost | None:
+    """Bound the squares of all plans that a count may lead to; None without a bound.
+
+    How rounds share the budget changes with N in steps, so all its magnitudes are
+    looked at. A plan that costs more would be refused after the count.
+    """
+    mu, own_delta = 0.0, 0.0
+    for final in _finals(plan, plan.config, _MAGNITUDES):
+        cost = final.squared_cost
+        if cost is None:
+            return None
+        mu = max(mu, cost.mu)
+        own_delta = max(own_delta, cost.own_delta)
+    delta = resolve_delta(plan.config, plan.n_clients)
+    return GaussianCost(mu * _ROOM, own_delta + delta * (_ROOM - 1.0))
+
+
+def _with_retries(plan: Plan) -> float:
+    """Price of all that a count may lead to, with every retry."""
+    most = _whole_repeated(plan)
+    squares = _squares(_uncounted(plan))
+    if squares is None:
+        return most
+    delta = resolve_delta(plan.config, plan.n_clients)
+    return min(most, squares.epsilon(delta))
+
+
+def _uncounted(plan: Plan) -> Plan:
+    """Return the plan of a run as it was before rows were counted."""
+    return replace(
+        plan,
+        n_examples=None,
+        box=None,
+        rounds=(),
+        delta=resolve_delta(plan.config, plan.n_clients),
+    )
 
 
 def _whole_repeated(plan: Plan) -> float:
@@ -330,15 +409,23 @@ def _continuations(plan: Plan) -> tuple[Plan, ...]:
     A retry costs least in the longest run. How a run is split into rounds changes with
     N and d in steps, so the smallest and the largest are both looked at.
     """
-    config = plan.config
-    longest = RunConfig(config.settings, config.task.longest())
-    counts: tuple[int, ...] = (max(config.task.least_rows, 3), _MANY)
+    longest = RunConfig(plan.config.settings, plan.config.task.longest())
+    return _finals(plan, longest, (_MANY,))
+
+
+def _finals(
+    plan: Plan,
+    config: RunConfig,
+    magnitudes: tuple[int, ...],
+) -> tuple[Plan, ...]:
+    """Draft final plans of a configuration, for the fewest rows and so many."""
+    counts = (max(config.task.least_rows, 3), *magnitudes)
     if plan.n_examples is not None:
         counts = (plan.n_examples,)
     continuations: list[Plan] = []
     refused: LocalMisuseError | None = None
     for width, n_examples in itertools.product(_possible_widths(plan), counts):
-        final = replace(plan, config=longest, n_features=width, n_examples=n_examples)
+        final = replace(plan, config=config, n_features=width, n_examples=n_examples)
         final = _with_preliminary_rounds(final)
         try:
             final = replace(final, rounds=_planned(final))

@@ -13,6 +13,7 @@ a server that says something else is found out before anything is charged.
 from __future__ import annotations
 
 import hashlib
+import math
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -24,6 +25,12 @@ import numpy as np
 
 from flwr_dpkmeans.errors import PlanError, ProtocolError
 from flwr_dpkmeans.privacy import release
+from flwr_dpkmeans.privacy.gaussian_cost import (
+    GaussianCost,
+    drawn_cost,
+    pair_cost,
+    signal,
+)
 from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource, noise_source
 from flwr_dpkmeans.privacy.release import Block, Event, NoiseShape
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS
@@ -467,6 +474,34 @@ class Plan:
         return max(
             self._cost_of(every_round + [index] * retries) for index in repeatable
         )
+
+    @cached_property
+    def squared_cost(self) -> GaussianCost | None:
+        """The same as squares: what all releases cost, each by its own mu.
+
+        Each round once, and for each retry one as strong as any, in any order (the
+        proof page's rows C14 and C17). Clients that are sampled count as if all took
+        part. None where noise is too coarse.
+        """
+        signals = [signal(events) for events in self._events_by_round.values()]
+        retries = [max(signals, default=0.0)] * self.settings.max_retries
+        parts = [event.closeness for event in self.events()]
+        n_times = 1 + self.settings.max_retries
+        return drawn_cost(math.hypot(*signals, *retries), parts * n_times)
+
+    @cached_property
+    def cost_worst_case(self) -> GaussianCost:
+        """The same as ledgers add it up, if nothing of the plan follows from a count.
+
+        The smaller one of its squares and its price.
+        """
+        cost = self.squared_cost
+        pair = pair_cost(self.epsilon_worst_case, self.delta)
+        if cost is None:
+            return pair
+        if self.settings.client_sampling_rate < 1.0 and pair.mu < cost.mu:
+            return pair
+        return cost
 
     def _cost_of(self, indices: list[int]) -> float:
         """Price some rounds, with repetitions.

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 from flwr.app import Message
+from support.asked_plans import room_for
+from support.ledger_entries import charged_epsilon
 from support.messages import RECORD
 from support.protocol_federation import Federation, grid_parts, make_federation
 from support.stopping import true_delta
@@ -177,7 +179,7 @@ def stopped_runs(policy: ClientPolicy) -> tuple[int, float]:
         try:
             federation.start(**settings(30, max_retries=0))
         except RefusalError:
-            return n_runs, ledger.past("rows", "record").epsilon
+            return n_runs, charged_epsilon(ledger, "rows", "record")
         except CohortError:
             continue
     raise AssertionError("nobody refused")
@@ -189,11 +191,10 @@ def test_a_whole_sequence_of_stopped_runs_gets_no_more_than_was_charged(
 ) -> None:
     """Under the real policy and ledger."""
     plan = finished(30).plan
-    limits = (
-        {"max_epsilon_total": 3.2 * plan.epsilon}
-        if limit == "epsilon"
-        else {"max_delta_total": 3.2 * DELTA}
-    )
+    total = room_for(3.3, plan.epsilon, DELTA)
+    limits = {"max_delta_total": 3.2 * DELTA}
+    if limit == "epsilon":
+        limits = {"max_epsilon_total": total, "max_delta_total": DELTA}
     n_runs, spent = stopped_runs(ClientPolicy(**limits))  # type: ignore[arg-type]
     assert n_runs == 3
     assert spent == pytest.approx(3 * plan.epsilon)
@@ -201,3 +202,11 @@ def test_a_whole_sequence_of_stopped_runs_gets_no_more_than_was_charged(
     assert (
         true_delta(signals(plan), released_so_far(plan), n_runs) > 2.5 * n_runs * DELTA
     )
+    if limit == "epsilon":
+        # Within the total, although epsilons add up to 1.5 times as much; a fourth run
+        # would be beyond it.
+        assert 3 * plan.epsilon > 1.5 * total
+        mus = signals(plan)
+        require_covered(mus * n_runs, [total] * len(mus) * n_runs)
+        with pytest.raises(AssertionError, match="times the delta"):
+            require_covered(mus * 4, [total] * len(mus) * 4)

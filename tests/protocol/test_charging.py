@@ -5,6 +5,7 @@ Many runs that are allowed at once are not all charged.
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import threading
@@ -14,6 +15,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.asked_plans import room_for
+from support.ledger_entries import charged_epsilon
 from support.protocol_federation import grid_parts, make_federation, small_config
 
 from flwr_dpkmeans.errors import BudgetError, RefusalError
@@ -31,7 +34,8 @@ SIZES = (120, 80, 60)
 
 def settings_of(ledger: Any) -> NodeSettings:
     """Room for four runs of epsilon 1 without retries."""
-    return NodeSettings(ClientPolicy(max_epsilon_total=4.0), ledger, "rows")
+    policy = ClientPolicy(max_epsilon_total=room_for(4.3, 1.0), max_delta_total=1e-6)
+    return NodeSettings(policy, ledger, "rows")
 
 
 def ask(ledger: Any, run_id: int, wait: Callable[[], Any]) -> str:
@@ -54,7 +58,7 @@ def require_four(told: list[str], spent: float) -> None:
     assert len(told) == N_REQUESTS
     assert told.count("charged") == 4
     assert all(
-        "what is left of this client's max_epsilon_total of 4" in one
+        "what is left of this client's max_epsilon_total of 2" in one
         for one in told
         if one != "charged"
     )
@@ -79,7 +83,7 @@ def test_threads_that_were_all_allowed_are_charged_no_more_than_fits(
         thread.start()
     for thread in threads:
         thread.join()
-    require_four(told, ledger.past("rows", "record").epsilon)
+    require_four(told, charged_epsilon(ledger, "rows", "record"))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that fork")
@@ -101,7 +105,9 @@ def test_processes_that_were_all_allowed_are_charged_no_more_than_fits(
     told = [answers.get(timeout=120) for _ in processes]
     for process in processes:
         process.join(timeout=180)
-    require_four(told, FileLedger(tmp_path / "ledger").past("rows", "record").epsilon)
+    require_four(
+        told, charged_epsilon(FileLedger(tmp_path / "ledger"), "rows", "record")
+    )
 
 
 # -- what a run is charged -------------------------------------------------------------
@@ -116,7 +122,7 @@ def test_a_run_is_charged_once_in_full_with_its_first_release(
     spent = []
 
     def on_request(_: Any) -> bool:
-        spent.append(federation.ledgers[2].past("rows", "record").epsilon)
+        spent.append(charged_epsilon(federation.ledgers[2], "rows", "record"))
         return True
 
     federation.faults.on_request = on_request
@@ -130,7 +136,8 @@ def test_a_run_is_charged_once_in_full_with_its_first_release(
     )
     for ledger in federation.ledgers.values():
         assert (
-            ledger.past("rows", "record").epsilon == result.privacy.epsilon_worst_case
+            charged_epsilon(ledger, "rows", "record")
+            == result.privacy.epsilon_worst_case
         )
 
 
@@ -146,14 +153,14 @@ def test_a_run_that_is_stopped_before_its_first_release_costs_nothing() -> None:
 def test_runs_in_both_units_have_a_total_each() -> None:
     """Neither is added to the other, and each is held against the policy's total."""
     ledgers = {node: MemoryLedger() for node in (2, 3, 4)}
-    policy = ClientPolicy(max_epsilon_total=1.5)
+    policy = ClientPolicy(max_epsilon_total=1.5, max_delta_total=1e-6)
     for unit in ("record", "client"):
         federation = make_federation(grid_parts(SIZES), policy=policy, ledgers=ledgers)
-        federation.start(epsilon=1.0, unit=unit)
-        assert 1.0 <= ledgers[2].past("rows", unit).epsilon <= 1.5
+        federation.start(epsilon=1.0, unit=unit, delta=1e-6)
+        assert 1.0 <= charged_epsilon(ledgers[2], "rows", unit) <= 1.5
         federation = make_federation(grid_parts(SIZES), policy=policy, ledgers=ledgers)
         with pytest.raises(RefusalError, match="what is left of this client"):
-            federation.start(epsilon=1.0, unit=unit)
+            federation.start(epsilon=1.0, unit=unit, delta=1e-6)
 
 
 # -- series of runs --------------------------------------------------------------------
@@ -173,9 +180,12 @@ def test_a_context_that_served_an_earlier_run_serves_the_next_one_of_the_series(
     result = second.start(dropout=dropout)
     assert result.confirmed == tuple(first.clients)
     assert result.privacy.n_attempts == second.plan.last_round
-    spent = first.ledgers[2].past("rows", "record")
-    assert spent.epsilon == pytest.approx(2 * result.privacy.epsilon_worst_case)
-    assert len(spent.begun) == 2
+    ledger = first.ledgers[2]
+    spent = charged_epsilon(ledger, "rows", "record")
+    assert spent == pytest.approx(2 * result.privacy.epsilon_worst_case)
+    past = ledger.past("rows", "record")
+    assert past.cost.mu == pytest.approx(math.sqrt(2.0) * ledger.entries()[0].mu)
+    assert len(past.begun) == 2
 
 
 def test_a_run_does_not_go_on_with_the_memory_of_another() -> None:
@@ -216,7 +226,7 @@ def test_a_run_whose_server_is_killed_is_told_at_the_next_one(
             "the result",
             False,
         )
-        assert ledger.past("rows", "record").epsilon == cost
+        assert charged_epsilon(ledger, "rows", "record") == cost
         assert unfinished(ledger, "rows") is None
     killed = make_federation(parts, ledgers=ledgers)
 
@@ -242,7 +252,7 @@ def test_a_run_whose_server_is_killed_is_told_at_the_next_one(
     for node, ledger in ledgers.items():
         told = f"run {killed.grid.run.run_id}/{node} gave its last release"
         assert caplog.text.count(told) == 1
-        assert ledger.past("rows", "record").epsilon == pytest.approx(3 * cost)
+        assert charged_epsilon(ledger, "rows", "record") == pytest.approx(3 * cost)
     assert (
         "and has had no result: unless it is going on now, it has ended elsewhere, and"
         f" its epsilon {cost:.4g}" in (caplog.text)

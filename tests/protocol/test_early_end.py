@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.ledger_entries import charged_epsilon
 from support.protocol_federation import (
     Federation,
     grid_parts,
@@ -20,7 +21,7 @@ from test_hostile_server import VICTIM, changed, finish_content, hostile
 from flwr_dpkmeans.errors import CohortError, ConfigurationError
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.secagg.messages import Stage
-from flwr_dpkmeans.sums.draft import worst_case
+from flwr_dpkmeans.sums.draft import worst_case, worst_cost
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
 
@@ -62,8 +63,11 @@ def test_ledger_and_report_say_the_price_of_all_planned_rounds() -> None:
     federation = finished()
     report = federation.clients[VICTIM].privacy_
     assert report is not None
-    plan, charged = federation.plan, federation.ledgers[VICTIM].past("rows", "record")
-    assert charged.epsilon == pytest.approx(worst_case(plan))
+    plan, ledger = federation.plan, federation.ledgers[VICTIM]
+    assert charged_epsilon(ledger, "rows", "record") == pytest.approx(worst_case(plan))
+    cost = ledger.past("rows", "record").cost
+    assert cost.mu == pytest.approx(worst_cost(plan).mu)
+    assert cost.own_delta == pytest.approx(worst_cost(plan).own_delta)
     assert report.epsilon == plan.epsilon
     # What the one release costs stands in its line.
     assert report.releases[-1].epsilon_so_far < 0.6 * report.epsilon

@@ -18,6 +18,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from support.faulty_grid import Faults, FaultyGrid
+from support.ledger_entries import charged_epsilon
 from support.messages import (
     RECORD,
     VECTOR_RECORD,
@@ -1209,7 +1210,7 @@ def test_a_policy_that_allows_the_run_does_not_disturb_it() -> None:
     result = federation.start(epsilon=1.0, min_clients=3)
     assert result.privacy.epsilon <= 1.0
     assert (
-        federation.ledgers[2].past("rows", "record").epsilon
+        charged_epsilon(federation.ledgers[2], "rows", "record")
         == result.privacy.epsilon_worst_case
     )
 
@@ -1262,7 +1263,7 @@ def test_nodes_of_one_host_may_share_a_ledger() -> None:
         sum(entry.is_release for entry in shared.entries())
         == 3 * federation.plan.last_round
     )
-    assert shared.past("rows", "record").epsilon == pytest.approx(
+    assert charged_epsilon(shared, "rows", "record") == pytest.approx(
         3 * result.privacy.epsilon_worst_case
     )
 

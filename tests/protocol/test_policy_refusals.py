@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import re
 from collections.abc import Callable
@@ -17,8 +18,9 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Context, Message
+from support.asked_plans import gaussian_cost
 from support.faulty_grid import Faults, FaultyGrid
-from support.ledger_entries import verify_ledger
+from support.ledger_entries import charged_epsilon, verify_ledger
 from support.machine import replace_call
 from support.messages import RECORD, VECTOR_RECORD
 from support.protocol_federation import grid_parts, make_federation, small_config
@@ -35,6 +37,8 @@ from flwr_dpkmeans.node.ledger_entries import LedgerEntry
 from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.privacy.gaussian import gaussian_epsilon
+from flwr_dpkmeans.privacy.gaussian_cost import largest_mu
 from flwr_dpkmeans.sums.plan import FIRST_NODE_ID
 
 SIZES = (120, 80, 60)
@@ -103,13 +107,24 @@ def deploy(
         nodes.append(Node(client_app(lambda _, client=client: client), config))
     if spent:
         other = LedgerEntry(
-            "1/3", DATA_ID, "ab12", 1, 0, "sums", epsilon=5.0, delta=1e-4, unit="record"
+            "1/3",
+            DATA_ID,
+            "ab12",
+            1,
+            0,
+            "sums",
+            epsilon=5.0,
+            delta=1e-4,
+            unit="record",
+            mu=SPENT.mu,
+            own_delta=0.0,
         )
         FileLedger(folder / f"ledger-{VICTIM}.jsonl").charge(other)
     faults = Faults()
     return Deployment(folder, FaultyGrid(nodes, run_id=run_id, faults=faults), faults)
 
 
+SPENT = gaussian_cost(5.0, 1e-4)
 NUMBER = r"[0-9.e+-]+"
 POINTS = np.random.default_rng(3).uniform(-1, 1, (40, 2))
 # Limit: policy file, what is planned, and the sentence.
@@ -183,11 +198,11 @@ CASES: dict[str, list[tuple[str, dict[str, Any], str]]] = {
     ],
     "max_epsilon_total": [
         (
-            "max-epsilon-total = 5.9",
+            "max-epsilon-total = 5.05\nmax-delta-total = 1e-4",
             {},
             rf"the plan's worst-case epsilon is {NUMBER}, but it does not fit into what"
             r" is left of this client's "
-            r"max_epsilon_total of 5\.9: lower the plan's epsilon or leave this client"
+            r"max_epsilon_total of 5\.05: lower the plan's epsilon or leave this client"
             r" out\.",
         )
     ],
@@ -208,6 +223,16 @@ CASES: dict[str, list[tuple[str, dict[str, Any], str]]] = {
             r"the plan's delta is 0\.0001, but it does not fit into what is left of"
             r" this client's max_delta_total of "
             r"0\.00015: lower the plan's delta or leave this client out\.",
+        )
+    ],
+    "own_delta_share": [
+        (
+            # No noise is exactly Gaussian.
+            "max-epsilon-total = 90.0\nmax-delta-total = 1e-4\nown-delta-share = 1e-60",
+            {},
+            rf"the plan's worst-case epsilon is {NUMBER}, but it does not fit into what"
+            r" is left of this client's max_epsilon_total of 90: lower the plan's"
+            r" epsilon or leave this client out\.",
         )
     ],
     "allowed_trust": [
@@ -414,12 +439,15 @@ def test_a_limit_stops_the_run_before_anything_leaves(
     assert not any(place.read_bytes() for place in ledgers)
 
 
+SEVEN = "max-epsilon-total = 7.0\nmax-delta-total = 1e-4"
+
+
 def asked_for(folder: Path, policy: str, run_id: int, epsilon: float) -> str:
     """What the victim answers to a plan whose run ends before any release."""
     deployment = deploy(folder, policy, run_id=run_id, spent=run_id == 100)
     deployment.faults.on_request = lambda message: not is_sum(message, 1)
     try:
-        deployment.start(epsilon=epsilon, max_retries=0)
+        deployment.start(epsilon=epsilon, max_retries=0, delta=1e-4)
     except RefusalError as error:
         return str(error)
     except DPKMeansError:
@@ -432,22 +460,24 @@ def test_plan_after_plan_tells_what_was_spent_in_steps_only(tmp_path: Path) -> N
     lowest, highest = 0.0, 8.0
     for number in range(12):
         middle = (lowest + highest) / 2
-        answer = asked_for(
-            tmp_path / "run", "max-epsilon-total = 8.0", 100 + number, middle
-        )
+        answer = asked_for(tmp_path / "run", SEVEN, 100 + number, middle)
         if answer == "allowed":
             lowest = middle
         else:
             assert "does not fit into what is left" in answer
             highest = middle
-    # Of 3.0, which is left, 38 steps of 8.0 / 60 leave less.
-    assert (lowest + highest) / 2 == pytest.approx(8.0 - 38 * 8.0 / 60, abs=5e-3)
+    # Of squares, what was spent rounded up to steps of a 60th leaves less.
+    whole = gaussian_cost(7.0, 1e-4).mu ** 2
+    n_steps = math.ceil(60 * SPENT.mu**2 / whole)
+    left = gaussian_epsilon(math.sqrt(whole * (1 - n_steps / 60)), 1e-4)
+    assert 1.0 < left < gaussian_epsilon(math.sqrt(whole - SPENT.mu**2), 1e-4) - 0.01
+    assert (lowest + highest) / 2 == pytest.approx(left, abs=5e-3)
 
 
 def test_a_node_looks_at_so_many_plans_a_day_that_cost_nothing(tmp_path: Path) -> None:
-    policy = "max-epsilon-total = 7.0\nplans-per-day = 2"
+    policy = f"{SEVEN}\nplans-per-day = 2"
     answers = [
-        asked_for(tmp_path / "run", policy, 100 + number, 1.0 + number % 2 * 3)
+        asked_for(tmp_path / "run", policy, 100 + number, 1.0 + number % 2 * 5)
         for number in range(4)
     ]
     assert answers[0] == "allowed"
@@ -467,7 +497,7 @@ def test_a_node_looks_at_so_many_plans_a_day_that_cost_nothing(tmp_path: Path) -
 
 def test_other_plans_of_one_run_are_other_plans(tmp_path: Path) -> None:
     """The server says a run's number: many plans of one would tell as much."""
-    policy = "max-epsilon-total = 7.0\nplans-per-day = 3"
+    policy = "max-epsilon-total = 6.0\nmax-delta-total = 1e-4\nplans-per-day = 3"
     assert asked_for(tmp_path / "run", policy, 100, 1.0) == "allowed"
     # Other runs have cost 5.0, so that none of these is allowed.
     answers = [
@@ -552,7 +582,7 @@ def test_a_plan_within_every_limit_runs(tmp_path: Path, n_examples: int | None) 
     assert result.confirmed == (2, 3, 4)
     assert result.privacy is not None
     ledger = FileLedger(deployment.ledger)
-    assert ledger.past(DATA_ID, "record").epsilon == pytest.approx(
+    assert charged_epsilon(ledger, DATA_ID, "record") == pytest.approx(
         5.0 + result.privacy.epsilon_worst_case
     )
     assert ledger.past(DATA_ID, "record").delta == pytest.approx(2e-4)
@@ -568,7 +598,7 @@ def test_a_declared_largest_epsilon_counts_for_a_preliminary_plan(
     assert deployment.start(
         epsilon=1.0, n_examples=n_examples, max_epsilon=1.5
     ).confirmed == (2, 3, 4)
-    assert FileLedger(deployment.ledger).past(DATA_ID, "record").epsilon <= 6.5
+    assert charged_epsilon(FileLedger(deployment.ledger), DATA_ID, "record") <= 6.5
 
 
 # -- limits during a run ---------------------------------------------------------------
@@ -606,17 +636,24 @@ def test_an_owner_who_becomes_stricter_is_obeyed_at_once(
     assert [entry.round_index for entry in entries] == list(range(index))
 
 
+def require_within(ledger: FileLedger, epsilon: float, delta: float) -> None:
+    """Fail if runs have cost more than a total."""
+    spent = ledger.past(DATA_ID, "record").cost.epsilon(delta)
+    assert 0.0 < spent <= epsilon * (1.0 + 1e-9)
+
+
 def another_run(deployment: Deployment, limit: str) -> None:
     """Charge a run that alone fits into the budget."""
     other = (
-        {"epsilon": 1.5, "delta": 1e-6}
+        {"epsilon": 4.5, "delta": 1e-5, "mu": 1.14, "own_delta": 0.0}
         if limit == "epsilon"
-        else {"epsilon": 0.01, "delta": 1e-4}
+        else {"epsilon": 0.01, "delta": 2e-4, "mu": 0.01, "own_delta": 1.998e-4}
     )
     entry = LedgerEntry("9/3", DATA_ID, "ab12", 1, 0, "sums", unit="record", **other)  # type: ignore[arg-type]
 
     def admit(past: Past) -> None:
-        if past.epsilon + entry.epsilon > 7.0 or past.delta + entry.delta > 2.000001e-4:
+        joint = past.cost.and_run(entry.cost)
+        if joint.mu > largest_mu(7.0, 2e-4 - joint.own_delta):
             raise BudgetError("nothing is left: stop.")
 
     FileLedger(deployment.ledger).charge(entry, admit)
@@ -636,14 +673,14 @@ def test_a_budget_that_another_run_takes_stops_this_one(
 
     deployment.faults.on_request = on_request
     sentence = (
-        rf"node {VICTIM} refused .* what is left of this client's max_{limit}_total of "
+        rf"node {VICTIM} refused .* what is left of this client's max_epsilon_total of "
     )
     with pytest.raises(RefusalError, match=sentence) as caught:
         deployment.start(epsilon=1.0, delta=1e-4, min_clients=3)
-    assert "1.5" not in str(caught.value)
+    assert "4.5" not in str(caught.value)
     ledger = FileLedger(deployment.ledger)
     assert ledger.attempts("31/3") == frozenset()
-    assert ledger.past(DATA_ID, "record").epsilon <= 7.0
+    require_within(ledger, 7.0, 2e-4)
 
 
 @pytest.mark.parametrize("limit", ["epsilon", "delta"])
@@ -667,13 +704,14 @@ def test_a_run_under_way_has_paid_and_no_other_takes_its_budget(
         4,
     )
     assert len(refused) == 1
-    assert FileLedger(deployment.ledger).past(DATA_ID, "record").epsilon <= 7.0
+    require_within(FileLedger(deployment.ledger), 7.0, 2e-4)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that fork")
 def test_two_whole_runs_at_once_never_exceed_the_total(tmp_path: Path) -> None:
     """Each in its own process, with room for one; the other is told why."""
-    deploy(tmp_path / "run", "max-epsilon-total = 6.2")
+    policy = "max-epsilon-total = 5.3\nmax-delta-total = 1e-4"
+    deploy(tmp_path / "run", policy)
     reading, writing = os.pipe()
     children = []
     for run_id in (51, 52, 53):
@@ -683,10 +721,10 @@ def test_two_whole_runs_at_once_never_exceed_the_total(tmp_path: Path) -> None:
             try:
                 deploy(
                     tmp_path / "run",
-                    "max-epsilon-total = 6.2",
+                    policy,
                     run_id=run_id,
                     spent=False,
-                ).start(epsilon=0.8)
+                ).start(epsilon=0.8, delta=1e-4)
                 told = "finished"
             except RefusalError as error:
                 told = f"refused: {error}"
@@ -702,10 +740,11 @@ def test_two_whole_runs_at_once_never_exceed_the_total(tmp_path: Path) -> None:
     assert len(told) == 3
     assert told.count("finished") <= 1
     assert all(
-        "max_epsilon_total of 6.2" in line for line in told if line != "finished"
+        "max_epsilon_total of 5.3" in line for line in told if line != "finished"
     ), told
     ledger = FileLedger(tmp_path / "run" / f"ledger-{VICTIM}.jsonl")
-    assert 5.0 < ledger.past(DATA_ID, "record").epsilon <= 6.2
+    assert charged_epsilon(ledger, DATA_ID, "record") >= 5.0
+    require_within(ledger, 5.3, 1e-4)
     assert verify_ledger(tmp_path / "run" / f"ledger-{VICTIM}.jsonl") == []
 
 
@@ -714,7 +753,7 @@ class Raced(MemoryLedger):
 
     def charge(self, entry: LedgerEntry, admit: Admit | None = None) -> None:
         if not self.entries():
-            super().charge(replace(entry, run_id="9/3", epsilon=1.9))
+            super().charge(replace(entry, run_id="9/3", epsilon=1.9, mu=2.0))
         super().charge(entry, admit)
 
 
@@ -930,17 +969,18 @@ def test_a_server_that_restarts_pays_for_its_new_run(tmp_path: Path) -> None:
     for run_id in (41, 42, 43):
         deployment = deploy(
             tmp_path / "run",
-            "max-epsilon-total = 7.5",
+            "max-epsilon-total = 5.6\nmax-delta-total = 1e-4",
             run_id=run_id,
             spent=run_id == 41,
         )
         if run_id == 43:
             with pytest.raises(RefusalError, match="max_epsilon_total"):
-                deployment.start(epsilon=1.0)
+                deployment.start(epsilon=1.0, delta=1e-4)
         else:
-            deployment.start(epsilon=1.0)
-        spent.append(FileLedger(deployment.ledger).past(DATA_ID, "record").epsilon)
-    assert spent[0] < spent[1] < spent[2] == spent[3] <= 7.5
+            deployment.start(epsilon=1.0, delta=1e-4)
+        spent.append(charged_epsilon(FileLedger(deployment.ledger), DATA_ID, "record"))
+    assert spent[0] < spent[1] < spent[2] == spent[3]
+    require_within(FileLedger(deployment.ledger), 5.6, 1e-4)
 
 
 def test_the_settings_of_these_nodes_are_those_of_a_deployment(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.ledger_entries import charge, entry
+from support.ledger_entries import charge, charged_epsilon, entry
 from support.messages import ServerRun, Stage, dump_plan, request_content
 from support.protocol_federation import all_bytes, make_federation, received_vectors
 from support.states import with_extras
@@ -127,7 +127,7 @@ def test_a_release_that_could_cost_more_than_was_charged_is_refused() -> None:
     ledger = MemoryLedger()
     for index, price in enumerate([2.7, 2.7 * (1 + 1e-9), 2.5], start=1):
         charge(ledger, entry(round_index=index, epsilon=price))
-    assert ledger.past("ward-7", "record").epsilon == 2.7
+    assert charged_epsilon(ledger) == 2.7
     with pytest.raises(
         ProtocolError,
         match=r"was charged epsilon 2\.7 at its first release and can now cost 2\.71",

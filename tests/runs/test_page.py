@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.text import Text
+from support.ledger_entries import entry
 from support.results import report_of
 
 from flwr_dpkmeans import ClientLevel, FederatedKMeans
@@ -28,7 +29,6 @@ from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import PrivacyWarning
 from flwr_dpkmeans.node.guard import NodeGuard
 from flwr_dpkmeans.node.ledger import MemoryLedger
-from flwr_dpkmeans.node.ledger_entries import LedgerEntry
 from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_config
@@ -882,18 +882,21 @@ def test_what_was_spent_and_is_left_is_the_ledgers_and_the_policys() -> None:
         ("5/2", "ward 8", "record", 9.0),
         ("6/2", "ward 7", "client", 9.0),
     ):
-        ledger.charge(LedgerEntry(run, data, "ab", 1, 0, "counts", epsilon, 1e-6, unit))
+        ledger.charge(entry(run, 1, epsilon, data_id=data, unit=unit))
     for total, left in (
-        (5.0, "; epsilon 1.25 is left by its policy."),
-        (3.0, "; epsilon 0 is left by its policy."),
-        (math.inf, "."),
+        (5.0, "leaves 3.905"),
+        (3.0, "leaves 0.9835"),
+        (2.5, "leaves 0"),
+        (math.inf, "leaves inf"),
     ):
-        settings = NodeSettings(ClientPolicy(max_epsilon_total=total), ledger, "ward 7")
+        policy = ClientPolicy(max_epsilon_total=total, max_delta_total=2e-6)
+        settings = NodeSettings(policy, ledger, "ward 7")
         assert (
             NodeGuard(settings, 4, 2, 2, 0.0).spent(plan)
-            == "By this party's ledger, runs of unit 'record' on data set 'ward 7' may"
-            " have cost epsilon 3.75 and delta 2e-06 in all, this one"
-            f" included{left}"
+            == "By this party's ledger this run cost epsilon 1.187 at most, and all"
+            " runs of unit 'record' on data set 'ward 7' cost 2.773 at delta 2e-06; its"
+            " policy"
+            f" {left} for one more."
         )
 
 

@@ -287,6 +287,7 @@ def test_the_schema_is_strict_json(forecast: Forecast) -> None:
                 "smallest_cluster",
             ),
             *(
+                "epsilon_of_a_year",
                 "n_clusters_range",
                 "excess",
                 "excess_by_epsilon",

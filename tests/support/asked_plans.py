@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import cast
 
 from flwr_dpkmeans.node.ledger import Past
 from flwr_dpkmeans.node.proposal import Proposal
+from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
+from flwr_dpkmeans.privacy.gaussian import gaussian_epsilon
+from flwr_dpkmeans.privacy.gaussian_cost import GaussianCost
 from flwr_dpkmeans.privacy.noise import NoiseKind
 from flwr_dpkmeans.sums.plan import Plan
 
@@ -56,6 +60,23 @@ def asked(
         max_silent=0, server=None, dropout=SimpleNamespace(value="retry"),
         n_features=plan.n_features,
     )  # fmt: skip
+    spent = gaussian_cost(spent_total, PlanValues.delta)
     return Proposal(
-        cast(Plan, public), plan.epsilon_worst_case, Past(spent_total, spent_delta, ())
+        cast(Plan, public),
+        plan.epsilon_worst_case,
+        gaussian_cost(plan.epsilon_worst_case, plan.delta),
+        Past(spent, delta=spent_delta),
     )
+
+
+def room_for(n_runs: float, epsilon: float, delta: float = PlanValues.delta) -> float:
+    """Total epsilon, at a delta, of so many Gaussian runs at that delta."""
+    mu = math.sqrt(n_runs) * gaussian_cost(epsilon, delta).mu
+    return gaussian_epsilon(mu, delta)
+
+
+def gaussian_cost(epsilon: float, delta: float = PlanValues.delta) -> GaussianCost:
+    """The cost of Gaussian noise of so much; what is no number stays none."""
+    if not (0.0 < epsilon < math.inf and 0.0 < delta < 1.0):
+        return GaussianCost(epsilon)
+    return GaussianCost(1.0 / gaussian_noise_multiplier(epsilon, delta))

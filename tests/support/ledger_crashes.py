@@ -12,6 +12,7 @@ import fcntl
 import itertools
 import json
 import logging
+import math
 import os
 import random
 import signal
@@ -37,21 +38,22 @@ WATCHED = (
 TRACED = {module.__file__ for module in (durable_files, ledger_module, ledger_file)}
 
 
-def entry(run_id: str, index: int, epsilon: float) -> LedgerEntry:
+def entry(run_id: str, index: int, mu: float) -> LedgerEntry:
+    numbers = {"mu": mu, "own_delta": 1e-30}
     return LedgerEntry(
-        run_id, "ward-7", "ab12", index, 0, "sums", epsilon, 1e-6, "record"
+        run_id, "ward-7", "ab12", index, 0, "sums", 5.0 * mu, 1e-6, "record", **numbers
     )
 
 
 RUN = 0.005
-"""What each run costs, with its first release."""
+"""mu of each run, which is charged with its first release."""
 
 
 def within(total: float) -> Callable[[Past], None]:
-    """What lets a run be charged if it fits into a total."""
+    """What lets a run be charged if it fits into a total mu."""
 
     def admit(past: Past) -> None:
-        if past.epsilon + RUN > total:
+        if math.hypot(past.cost.mu, RUN) > total:
             raise BudgetError("nothing is left: stop.")
 
     return admit
@@ -368,7 +370,7 @@ def race(folder: Path, n_clients: int, total: float) -> dict[str, Any]:
     clients = {item.run_id.partition("-")[0] for item in inspect_ledger(place).entries}
     return found | {
         "ended": ended,
-        "spent": FileLedger(place).past("ward-7", "record").epsilon,
+        "spent": FileLedger(place).past("ward-7", "record").cost.mu,
         "clients": len(clients),
     }
 

@@ -13,13 +13,16 @@ from flwr_dpkmeans.node.ledger import MemoryLedger, Past
 from flwr_dpkmeans.node.ledger_entries import LedgerEntry
 from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
-from support.asked_plans import PlanValues, asked
+from support.asked_plans import PlanValues, asked, gaussian_cost
 
 
 def entry(
     run_id: str = "run-1", round_index: int = 0, epsilon: float = 0.5, **others: Any
 ) -> LedgerEntry:
-    """An entry with ordinary values for what a test does not care about."""
+    """An entry with ordinary values for what a test does not care about.
+
+    Its noise is Gaussian, unless ``mu`` says otherwise.
+    """
     values: dict[str, Any] = {
         "data_id": "ward-7",
         "plan_digest": "ab12",
@@ -27,9 +30,35 @@ def entry(
         "release": "sums",
     }
     values |= {"delta": 1e-6, "unit": "record"} | others
+    delta = values["delta"]
+    are_numbers = isinstance(epsilon, float) and isinstance(delta, float)
+    if "mu" not in values and are_numbers and epsilon >= 0.0 and 0.0 < delta < 1.0:
+        values |= {"mu": gaussian_cost(epsilon, delta).mu, "own_delta": 0.0}
     return LedgerEntry(
         run_id=run_id, round_index=round_index, epsilon=epsilon, **values
     )
+
+
+def old_entry(
+    run_id: str = "run-1", round_index: int = 0, epsilon: float = 0.5, **others: Any
+) -> LedgerEntry:
+    """An entry as older versions wrote them."""
+    return entry(run_id, round_index, epsilon, **others, mu=None, own_delta=None)
+
+
+def charged_epsilon(
+    ledger: FileLedger | MemoryLedger,
+    data_id: str = "ward-7",
+    unit: str = "record",
+    excluding_run: str = "",
+) -> float:
+    """The sum of what runs were charged: which of them a ledger has."""
+    first: dict[str, float] = {}
+    for item in ledger.entries():
+        if (item.data_id, item.unit) == (data_id, unit):
+            first.setdefault(item.run_id, item.epsilon)
+    first.pop(excluding_run, None)
+    return math.fsum(first.values())
 
 
 def charge(
@@ -48,7 +77,7 @@ def charge(
     )
 
     def admit(past: Past) -> None:
-        policy.check(replace(asked(values), past=past))
+        policy.check(replace(asked(values), past=past, cost=item.cost))
 
     ledger.charge(item, admit)
 

@@ -10,7 +10,8 @@ respects that is found by going backwards from the end, on a grid of losses.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,3 +72,78 @@ def true_delta(
             ended = np.maximum(_charged(values, charge), _released(ended, mu))
         values = np.maximum(values, _released(ended, mus[0]))
     return float(np.interp(0.0, LOSSES, values))
+
+
+# -- sequences of runs that are chosen as one goes on ----------------------------------
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """A run of Gaussian noise, whatever rounds it has."""
+
+    mu: float
+
+    def before(self, values: Array) -> Array:
+        """Mean of a value after it, by the loss before it."""
+        return _released(values, self.mu)
+
+
+@dataclass(frozen=True)
+class Response:
+    """Randomized response: the worst run that is so private with a delta of 0."""
+
+    epsilon: float
+
+    def before(self, values: Array) -> Array:
+        yes = 1.0 / (1.0 + math.exp(-self.epsilon))
+        told = np.interp(LOSSES + self.epsilon, LOSSES, values)
+        denied = np.interp(LOSSES - self.epsilon, LOSSES, values)
+        return yes * told + (1.0 - yes) * denied
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A run that tells everything, or nothing."""
+
+    probability: float
+
+    def before(self, values: Array) -> Array:
+        return self.probability + (1.0 - self.probability) * values
+
+
+Run = Gaussian | Response | Failure
+Filter = Callable[[tuple[Run, ...], Run], bool]
+"""Whether a run may follow on others."""
+
+
+def composed_delta(runs: Sequence[Run], epsilon: float) -> float:
+    """Delta, at an epsilon, of runs that were fixed before the first of them."""
+    values = _excess(LOSSES - epsilon)
+    for run in runs:
+        values = run.before(values)
+    return float(np.interp(0.0, LOSSES, values))
+
+
+def adaptive_delta(menu: Sequence[Run], allows: Filter, epsilon: float) -> float:
+    """Delta, at an epsilon, against whoever chooses each run by all losses before it.
+
+    From a menu, among those that a filter allows, and ends when it pleases.
+    """
+    computed: dict[tuple[int, ...], Array] = {}
+
+    def after(counts: tuple[int, ...]) -> Array:
+        if counts in computed:
+            return computed[counts]
+        history: list[Run] = []
+        for run, count in zip(menu, counts, strict=True):
+            history += [run] * count
+        values = _excess(LOSSES - epsilon)
+        for index, run in enumerate(menu):
+            if allows(tuple(history), run):
+                more = (*counts[:index], counts[index] + 1, *counts[index + 1 :])
+                values = np.maximum(values, run.before(after(more)))
+        computed[counts] = values
+        return values
+
+    whole = after((0,) * len(menu))
+    return float(np.interp(0.0, LOSSES, whole))

@@ -22,6 +22,7 @@ from typing import Any, cast
 
 import pytest
 from support.apps import app_files, packed
+from support.asked_plans import gaussian_cost
 from support.machine import replace_call, replace_rights, replace_time, replace_user
 from support.node_files import SOME_APP, write_node
 from support.superlink_stand_in import replace_answer
@@ -583,7 +584,17 @@ def test_check_says_what_the_data_have_cost_and_notes_a_data_set_under_another_n
     rows = str(tmp_path / "rows.npy")
     ledger.charge(
         LedgerEntry(
-            "1/2", rows, "ab", 1, 0, "sums", epsilon=1.25, delta=1e-6, unit="record"
+            "1/2",
+            rows,
+            "ab",
+            1,
+            0,
+            "sums",
+            epsilon=1.25,
+            delta=1e-6,
+            unit="record",
+            mu=gaussian_cost(1.25).mu,
+            own_delta=0.0,
         )
     )
     (tmp_path / "ledger.jsonl").chmod(0o600)
@@ -641,7 +652,7 @@ def test_a_policy_that_leaves_everything_open_is_a_note(
         with pytest.raises(NoteError, match="allows anything and leaves epsilon open"):
             checked._policy()
     elif anything:
-        line = f"at most epsilon {run:g} for a run, {total:g} in all"
+        line = f"at most epsilon {run:g} for a run, {total:g} in all at delta 0.01"
         assert checked._policy() == line
     else:
         with pytest.raises(
@@ -666,9 +677,8 @@ def test_a_policys_columns_are_held_against_those_of_the_schema(tmp_path: Path) 
     files = {"policy": tmp_path / "p.toml", "table_schema": tmp_path / "schema.toml"}
     options: Any = SimpleNamespace(**files, columns=(), schema_digest="", data_path="")
     options.policy.write_text(limits.format(', "ward=A"'))
-    assert (
-        NodeCheck(Path(), options)._policy() == "at most epsilon 1 for a run, 2 in all"
-    )
+    line = "at most epsilon 1 for a run, 2 in all at delta 0.01"
+    assert NodeCheck(Path(), options)._policy() == line
     options.policy.write_text(limits.format(""))
     with pytest.raises(RefusalError, match="its table of 2 names has 1 besides them"):
         NodeCheck(Path(), options)._policy()

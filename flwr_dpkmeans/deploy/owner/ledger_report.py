@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from flwr_dpkmeans.errors import BudgetError
+from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.ledger_entries import LedgerEntry
 from flwr_dpkmeans.node.ledger_file import (
     GENESIS,
@@ -35,6 +36,9 @@ class LedgerReport:
     head: str = GENESIS
     torn_bytes: int = 0
     is_acceptable: bool = False
+
+    ledger: MemoryLedger = field(default_factory=MemoryLedger)
+    """The sound entries, as they add up."""
 
 
 def inspect_ledger(path: str | Path) -> LedgerReport:
@@ -65,4 +69,5 @@ def inspect_ledger(path: str | Path) -> LedgerReport:
         chain.checksums[-1],
         torn_bytes,
         is_acceptable,
+        chain,
     )

@@ -30,7 +30,6 @@ from flwr_dpkmeans.deploy.owner.ledger_report import LedgerReport, inspect_ledge
 from flwr_dpkmeans.errors import ConfigurationError, listed, nearest
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.node.identity import Identity
-from flwr_dpkmeans.node.ledger import total_delta
 from flwr_dpkmeans.node.ledger_entries import RESULT_TAKEN, LedgerEntry
 from flwr_dpkmeans.node.ledger_file import FileLedger, head_path
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
@@ -345,20 +344,17 @@ def owner_sees(options: NodeOptions) -> Line:
     for unit in dict.fromkeys(
         (*(policy.allowed_units or [unit.value for unit in PrivacyUnit]), *charged)
     ):
-        spent = math.fsum(
-            run["epsilon"]
-            for run in runs
-            if (run["data set"], run["unit"]) == (name, unit)
-        )
-        most = policy.max_epsilon_total
-        # Infinity less infinity is no number.
-        rest = most if math.isinf(most) else max(0.0, most - spent)
+        past = report.ledger.past(name, unit)
+        most = policy.total
+        spent, delta = past.spent(most)
+        rest = most.left(past.cost)
         # Lines that are gone had costs, too.
         left.append(
             {
                 "data set": name,
                 "unit": unit,
                 "spent": spent,
+                "delta": delta,
                 "left": None if problems else rest,
             }
         )
@@ -421,23 +417,18 @@ def _print_table(report: LedgerReport) -> None:
             no_wrap=number,
             overflow="fold",
         )
-    first = {
-        (entry.data_id, entry.unit, entry.run_id): entry
-        for entry in reversed(report.entries)
-    }
     for (name, unit), group in itertools.groupby(
         _runs(report), lambda run: (run["data set"], run["unit"])
     ):
         runs = list(group)
-        total = {
-            key: math.fsum(run[key] for run in runs) for key in ("releases", "epsilon")
-        }
-        total["delta"] = total_delta([first[name, unit, run["run"]] for run in runs])
+        epsilon, delta = report.ledger.past(name, unit).total
         totals = {
             "data set": "total",
             "unit": unit,
             "run": f"{len(runs)} runs",
-            **total,
+            "releases": sum(run["releases"] for run in runs),
+            "epsilon": epsilon,
+            "delta": delta,
         }
         for row, style in (*((run, None) for run in runs), (totals, "bold")):
             # A run's name is the server's choice: neither markup nor control characters

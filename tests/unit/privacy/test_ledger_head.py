@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.ledger_entries import charge, entry, head_of, put_head_back, verify_ledger
+from support.asked_plans import room_for
+from support.ledger_entries import (
+    charge,
+    charged_epsilon,
+    entry,
+    head_of,
+    put_head_back,
+    verify_ledger,
+)
 from support.machine import replace_call, replace_rights, replace_room, replace_sync
 
 from flwr_dpkmeans.__main__ import main
@@ -223,7 +231,7 @@ def test_a_ledger_in_use_notices_as_well(filled: Path) -> None:
         ledger.charge(entry("run-9"))
     head_of(filled).write_bytes(head)
     ledger.charge(entry("run-9"))
-    assert ledger.past("ward-7", "record").epsilon == 1.75
+    assert charged_epsilon(ledger) == 1.75
 
 
 def test_an_older_copy_of_the_ledger_alone_is_found_out(filled: Path) -> None:
@@ -239,7 +247,7 @@ def test_an_older_copy_of_both_files_is_the_owners_doing(filled: Path) -> None:
     FileLedger(filled).charge(entry("run-2"))
     for name, content in backup:
         (filled.parent / name).write_bytes(content)
-    assert FileLedger(filled).past("ward-7", "record").epsilon == 1.25
+    assert charged_epsilon(FileLedger(filled)) == 1.25
 
 
 # -- what a crash leaves ---------------------------------------------------------------
@@ -249,7 +257,7 @@ def test_a_ledger_one_ahead_of_its_head_counts_and_heals(filled: Path) -> None:
     put_head_back(filled, 4)
     assert verify_ledger(filled) == []
     ledger = FileLedger(filled)
-    assert ledger.past("ward-7", "record").epsilon == 1.25
+    assert charged_epsilon(ledger) == 1.25
     with pytest.raises(ProtocolError, match="already has round 4"):
         ledger.charge(entry("run-1-4", 4, 0.25))
     ledger.charge(entry("run-2"))
@@ -273,13 +281,13 @@ def test_every_torn_tail_of_the_head_heals(
         head_of(filled).write_bytes(head[:start] + tail)
         assert verify_ledger(filled) == []
         FileLedger(filled).charge(entry("run-2"))
-        assert FileLedger(filled).past("ward-7", "record").epsilon == 1.75
+        assert charged_epsilon(FileLedger(filled)) == 1.75
         assert verify_ledger(filled) == []
 
 
 def test_an_empty_file_is_a_fresh_ledger(path: Path) -> None:
     path.touch()
-    assert FileLedger(path).past("ward-7", "record").epsilon == 0.0
+    assert charged_epsilon(FileLedger(path)) == 0.0
     assert verify_ledger(path) == []
     fill(path)
     assert verify_ledger(path) == []
@@ -300,7 +308,7 @@ def test_a_first_charge_between_two_looks_is_no_deleted_ledger(
             raise
 
     replace_call(monkeypatch, "open", charge_first)
-    assert FileLedger(path).past("ward-7", "record").epsilon == 0.5
+    assert charged_epsilon(FileLedger(path)) == 0.5
     assert os.open is look
 
 
@@ -348,7 +356,7 @@ def test_a_disk_that_is_full_for_the_head_costs_one_release_at_most(
             assert verify_ledger(filled) == []
     ledger.charge(entry("run-3"))
     assert verify_ledger(filled) == []
-    assert ledger.past("ward-7", "record").epsilon == 2.25
+    assert charged_epsilon(ledger) == 2.25
 
 
 @pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES, errno.EPERM])
@@ -359,7 +367,7 @@ def test_a_read_only_ledger_is_read_and_refused_before_a_run(
     before = files_of(filled)
     with monkeypatch.context() as patch:
         replace_call(patch, *failing("open", code, for_writing))
-        assert FileLedger(filled).past("ward-7", "record").epsilon == 1.25
+        assert charged_epsilon(FileLedger(filled)) == 1.25
         for use in (
             FileLedger(filled).require_usable,
             lambda: FileLedger(filled).charge(entry("run-2")),
@@ -395,7 +403,7 @@ def test_a_folder_that_disappears_is_no_empty_ledger(tmp_path: Path) -> None:
     folder = tmp_path / "mount"
     folder.mkdir()
     ledger = FileLedger(folder / "ledger")
-    assert ledger.past("ward-7", "record").epsilon == 0.0
+    assert charged_epsilon(ledger) == 0.0
     folder.rmdir()
     for use in (ledger.require_usable, ledger.entries, lambda: ledger.charge(entry())):
         with pytest.raises(BudgetError, match="No such file"):
@@ -420,7 +428,7 @@ def test_links_to_one_file_share_its_head(tmp_path: Path) -> None:
     FileLedger(tmp_path / "first").charge(entry("run-1"))
     FileLedger(tmp_path / "second").charge(entry("run-2"))
     FileLedger(real / "ledger").charge(entry("run-3"))
-    assert FileLedger(tmp_path / "first").past("ward-7", "record").epsilon == 1.5
+    assert charged_epsilon(FileLedger(tmp_path / "first")) == 1.5
     assert verify_ledger(tmp_path / "second") == []
     assert sorted(place.name for place in real.iterdir()) == ["ledger", "ledger.head"]
 
@@ -495,14 +503,15 @@ def test_deltas_of_runs_add_up_to_a_total(path: Path, kind: str) -> None:
 def test_a_clock_that_jumps_changes_nothing_but_the_time(path: Path) -> None:
     """Order, replays and totals come from the lines, whatever the clock says."""
     years = ["2025", "1970", "3065", "3065", "3065"]
+    total = room_for(5.5, 0.25)
     for index, year in enumerate(years):
         item = entry(f"run-{index}", index, 0.25, time=f"{year}-01-31T12:00:00+00:00")
-        charge(FileLedger(path), item, 1.25)
+        charge(FileLedger(path), item, total, 1e-6)
         with pytest.raises(ProtocolError, match="already has round"):
             FileLedger(path).charge(item)
     assert [item.time[:4] for item in FileLedger(path).entries()] == years
-    late = entry("run-9", 0, 0.1, time="1970-01-01T00:00:00+00:00")
+    late = entry("run-9", 0, 0.25, time="1970-01-01T00:00:00+00:00")
     with pytest.raises(BudgetError):
-        charge(FileLedger(path), late, 1.25)
-    assert FileLedger(path).past("ward-7", "record").epsilon == 1.25
+        charge(FileLedger(path), late, total, 1e-6)
+    assert charged_epsilon(FileLedger(path)) == 1.25
     assert verify_ledger(path) == []

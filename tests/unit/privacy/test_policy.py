@@ -61,9 +61,9 @@ REFUSALS: list[tuple[dict[str, Any], type[DPKMeansError], str]] = [
      "the plan's worst-case epsilon is 1.5, but this client's"
      " max_epsilon_per_run is 1.25: lower the plan's epsilon or its number of"
      " retries."),
-    ({"max_epsilon_total": 2.0}, BudgetError,
+    ({"max_epsilon_total": 1.52, "max_delta_total": 1e-6}, BudgetError,
      "the plan's worst-case epsilon is 1.5, but it does not fit into what is"
-     " left of this client's max_epsilon_total of 2: lower the plan's epsilon or"
+     " left of this client's max_epsilon_total of 1.52: lower the plan's epsilon or"
      " leave this client out."),
     ({"max_delta": 1e-7}, BudgetError,
      "the plan's delta is 1e-06, but this client's max_delta is 1e-07: lower the"
@@ -394,6 +394,9 @@ def test_a_refusal_prints_a_value_that_differs_from_its_bound(
     limit: str, factor: float
 ) -> None:
     most = 4.0 if "epsilon" in limit else 1e-3
+    limits = {limit: most}
+    if limit == "max_epsilon_total":
+        limits["max_delta_total"] = 1e-9
     cost = (
         {"epsilon": 4.0 * factor, "delta": 1e-9}
         if "epsilon" in limit
@@ -401,7 +404,7 @@ def test_a_refusal_prints_a_value_that_differs_from_its_bound(
     )
     plan = replace(PLAN, epsilon_worst_case=cost["epsilon"], **cost)
     with pytest.raises(BudgetError) as caught:
-        ClientPolicy(**{limit: most}).check(asked(plan, 0.0))  # type: ignore[arg-type]
+        ClientPolicy(**limits).check(asked(plan, 0.0))  # type: ignore[arg-type]
     value, bound = re.findall(
         rf"is ([0-9.e-]+),.*{limit} (?:is|of) ([0-9.e-]+):", str(caught.value)
     )[0]
