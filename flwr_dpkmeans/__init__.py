@@ -32,7 +32,7 @@ _EXPORTS = {
     "flower.mod": "secure_aggregation_mod",
     "flower.client.wrapped_app": "secure_sum_mod",
     "estimators.federate": "federate",
-    "estimators.fit_budget": "Budget",
+    "estimators.budgets.fit_budget": "Budget",
     "estimators.bayes_classifiers": "DPNaiveBayes FederatedNaiveBayes",
     "flower.strategy": "PrivateKMeans",
     "flower.strategies.baseline_lloyd": "Lloyd",

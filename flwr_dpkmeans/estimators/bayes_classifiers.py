@@ -28,8 +28,8 @@ from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.row_labels import in_order_of, row_labels
 from flwr_dpkmeans.data.schema_source import schema_of
 from flwr_dpkmeans.errors import ConfigurationError, DataError, InputWarning, warn
+from flwr_dpkmeans.estimators.budgets.fit_budget import Budget, CountedFits
 from flwr_dpkmeans.estimators.federate import federate_tables
-from flwr_dpkmeans.estimators.fit_budget import Budget, CountedFits
 from flwr_dpkmeans.estimators.fitted import CURATED, ordered
 from flwr_dpkmeans.estimators.fitted_persons import stated_persons, taken_apart
 from flwr_dpkmeans.estimators.inputs import Answer, PartyLabels, PartyTables

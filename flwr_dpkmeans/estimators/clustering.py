@@ -32,7 +32,7 @@ from flwr_dpkmeans.data.bounds.stated_bounds import doubtful_pairs
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Encoded
 from flwr_dpkmeans.errors import ConfigurationError, DataError
-from flwr_dpkmeans.estimators.fit_budget import Budget, CountedFits, charge_fit
+from flwr_dpkmeans.estimators.budgets.fit_budget import Budget, CountedFits, charge_fit
 from flwr_dpkmeans.estimators.fitted import lacks_names, ordered
 from flwr_dpkmeans.estimators.fitted_persons import unit_of
 from flwr_dpkmeans.estimators.inputs import Answer, Answers, PartyLabels, PartyTables

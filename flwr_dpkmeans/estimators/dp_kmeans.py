@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike
 from flwr_dpkmeans.algorithms.one_place.not_federated import NOT_FEDERATED
 from flwr_dpkmeans.data.schema_source import schema_of
 from flwr_dpkmeans.errors import InputWarning, warn
+from flwr_dpkmeans.estimators.budgets.fit_budget import Budget
 from flwr_dpkmeans.estimators.clustering import PrivateClustering
-from flwr_dpkmeans.estimators.fit_budget import Budget
 from flwr_dpkmeans.estimators.fitted import CURATED
 from flwr_dpkmeans.estimators.fitted_persons import stated_persons, taken_apart
 from flwr_dpkmeans.estimators.inputs import Answer

@@ -19,7 +19,7 @@ from flwr_dpkmeans.errors import (
     InputWarning,
     warn,
 )
-from flwr_dpkmeans.estimators.fit_budget import Budget, charge_fit
+from flwr_dpkmeans.estimators.budgets.fit_budget import Budget, charge_fit
 from flwr_dpkmeans.estimators.fitted_persons import stated_persons, taken_apart, unit_of
 from flwr_dpkmeans.estimators.inputs import PartyLabels
 from flwr_dpkmeans.estimators.party_tables import Tables

@@ -19,8 +19,8 @@ from flwr_dpkmeans.algorithms.measure.evaluated_state import COST_CURVE
 from flwr_dpkmeans.algorithms.server.box_widths import squared_unit
 from flwr_dpkmeans.data.schema_source import schema_of
 from flwr_dpkmeans.errors import ConfigurationError, InputWarning, warn
+from flwr_dpkmeans.estimators.budgets.fit_budget import Budget, charge_fit
 from flwr_dpkmeans.estimators.clustering import PrivateClustering
-from flwr_dpkmeans.estimators.fit_budget import Budget, charge_fit
 from flwr_dpkmeans.estimators.fitted_persons import stated_persons, taken_apart
 from flwr_dpkmeans.estimators.inputs import Answer, Answers, PartyLabels, PartyTables
 from flwr_dpkmeans.estimators.party_tables import Tables

@@ -32,7 +32,6 @@ from flwr_dpkmeans.planner.synthetic_data import (
 )
 from flwr_dpkmeans.planner.traffic import Deployment, deployment_of
 from flwr_dpkmeans.privacy.gaussian_cost import GaussianCost
-from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.results.rendering import CONSOLE, HTML, rendered
 from flwr_dpkmeans.results.whole_files import write_whole
 from flwr_dpkmeans.sums.draft import worst_case, worst_cost

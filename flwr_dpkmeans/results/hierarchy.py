@@ -6,7 +6,7 @@ Made of released centroids and counts alone, so it costs no privacy (post-proces
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -37,9 +37,9 @@ class Hierarchy:
     ([0, 0, 1], [[0.025, 0.0], [1.0, 1.0]])
     """
 
-    scaled: Array
+    scaled: Array = field(repr=False)
     """(n_clusters, n_features): centroids in the fitted space."""
-    counts: Array
+    counts: Array = field(repr=False)
     """(n_clusters,): released counts, with noise."""
 
     @cached_property

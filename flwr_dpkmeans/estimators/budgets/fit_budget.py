@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, require_real
-from flwr_dpkmeans.estimators.fit_cost import (
+from flwr_dpkmeans.estimators.budgets.fit_cost import (
     ROOM,
     FitCost,
     SearchCost,

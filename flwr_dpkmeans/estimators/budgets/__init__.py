@@ -1,0 +1,1 @@
+"""A budget that several fits share, and what each of them costs."""
