@@ -310,7 +310,7 @@ CEILINGS = {
     "test lines per package line": 1.5,
     "tests that reach a private name": 6,
     "setattr in tests": 132,
-    "words on pages": 29960,
+    "words on pages": 29970,
     "pages": 29,
     "lines over 88 columns, package and tests": 0,
     "functions more complex than 10": 0,

@@ -36,6 +36,11 @@ from starlette.routing import Route
 from flwr_dpkmeans import errors
 from flwr_dpkmeans.deploy.findings import HOST, require_secret
 from flwr_dpkmeans.deploy.last_message import LastMessage, answers_of
+from flwr_dpkmeans.deploy.monitoring.gauges import (
+    certificate_gauge,
+    disk_gauge,
+    last_success_gauge,
+)
 from flwr_dpkmeans.deploy.node_options import NodeOptions
 from flwr_dpkmeans.deploy.owner.owner_commands import owner_sees
 from flwr_dpkmeans.deploy.run_folders import (
@@ -334,6 +339,8 @@ def server_metrics(folder: Path) -> Iterator[Metric]:
         "node",
         unanswered,
     )
+    yield last_success_gauge(runs)
+    yield disk_gauge({"results": folder})
     yield _summed(
         counter,
         "refusals",
@@ -420,6 +427,10 @@ def node_metrics(place: Path) -> Iterator[Metric]:
     yield gauge(
         "dpkmeans_ledger_problems", "Flaws of the ledger", len(seen["problems"])
     )
+    uses = {"ledger": options.ledger.parent, "results": options.output}
+    yield disk_gauge(uses)
+    if options.root_certificates is not None:
+        yield certificate_gauge([options.root_certificates])
     yield gauge("dpkmeans_ledger_runs", "Runs that were charged", len(seen["given"]))
     yield _summed(
         CounterMetricFamily,

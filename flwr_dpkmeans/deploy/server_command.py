@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
@@ -79,6 +79,8 @@ from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.writer import PAGE_FILE, REPORT_FILE
 
 if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
     from flwr_dpkmeans.flower._private import NodeInfo
 
 _VALID_DAYS, _LONGEST_NAME = 365, 80
@@ -140,7 +142,13 @@ def show_page(
     """Show the live page of the runs below a folder until this process is ended."""
     from flwr_dpkmeans.deploy.dashboard import serve, server_metrics, server_page
 
-    page, metrics = partial(server_page, folder), partial(server_metrics, folder)
+    page = partial(server_page, folder)
+
+    def metrics() -> Iterator[Metric]:
+        yield from server_metrics(folder)
+        if (folder / FILE).is_file():
+            yield from machine_metrics(ServerOptions.load(folder))
+
     return serve(
         page,
         metrics,
@@ -660,6 +668,24 @@ def _user() -> str:
 # -- what it sees ----------------------------------------------------------------------
 
 
+def machine_metrics(options: ServerOptions) -> Iterator[Metric]:
+    """Who is there, and what this machine has left, for Prometheus."""
+    from flwr_dpkmeans.deploy.monitoring.gauges import (
+        certificate_gauge,
+        presence_gauges,
+    )
+
+    now = status(options)
+    invited = Invitation.from_toml(options.invitation).parties
+    online = {
+        party["name"]: party["status"] == "online"
+        for party in now["parties"]
+        if party["name"] in invited
+    }
+    yield from presence_gauges(is_up=now["superlink"], parties=online)
+    yield certificate_gauge([options.certificates / "server.pem", options.authority])
+
+
 class PartyStatus(TypedDict):
     """What is seen of one party."""
 
@@ -789,7 +815,10 @@ def _party_line(party: PartyStatus) -> str:
 
 @guard_errors_as_mistakes()
 def print_status(folder: Path, *, as_json: bool) -> int:
-    """Print who is there and how runs are; 1 if no SuperLink answers."""
+    """Print who is there and how runs are; 1 if anybody who is invited is missing.
+
+    Also if no SuperLink answers.
+    """
     options = ServerOptions.load(folder)
     now = status(options)
     if as_json:
@@ -801,7 +830,13 @@ def print_status(folder: Path, *, as_json: bool) -> int:
             print(_party_line(party))
         for run in now["runs"]:
             print(*run.values())
-    return 0 if now["superlink"] else 1
+    invited = Invitation.from_toml(options.invitation).parties
+    missing = [
+        party
+        for party in now["parties"]
+        if party["name"] in invited and party["status"] != "online"
+    ]
+    return 1 if missing or not now["superlink"] else 0
 
 
 def print_results(folder: Path) -> int:

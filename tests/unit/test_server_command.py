@@ -728,7 +728,7 @@ def test_status_calls_parties_by_their_names_and_tells_why_runs_failed(
         NodeInfo(name="x\x1b[2J", node_id=78, public_key=b"another", status="online")
     )
     capsys.readouterr()
-    assert main(["server", "status", str(office)]) == 0
+    assert main(["server", "status", str(office)]) == 1
     assert [line.split() for line in capsys.readouterr().out.splitlines()[1:]] == [
         ["ward-7", "online", "since", "2026-11-23T08:00:09"],
         ["ward-8", "registered", "since", "2026-11-23T08:00:00"],
@@ -738,7 +738,7 @@ def test_status_calls_parties_by_their_names_and_tells_why_runs_failed(
         ["11", "2026-11-23", "08:00:03Z", "running"],
         ["12", "2026-11-23", "08:01:00Z", "finished:failed", "CohortError:", "few"],
     ]
-    assert main(["server", "status", str(office), "--json"]) == 0
+    assert main(["server", "status", str(office), "--json"]) == 1
     told = json.loads(capsys.readouterr().out)
     assert told["parties"][0] == {
         "name": "ward-7",
@@ -781,7 +781,7 @@ def test_status_says_who_is_online_and_silent(
             progress.tell(nodes=("ward-7", numbers[1]), trips=asked, answered_at=at)
         os.utime(results / f"run-{number}" / PROGRESS_FILE, (number, number))
     capsys.readouterr()
-    assert main(["server", "status", str(office)]) == 0
+    assert main(["server", "status", str(office)]) == 1
     first, second, _ = capsys.readouterr().out.splitlines()[1:]
     assert "answered last at 2026-11-23T12:00:00" in first
     assert "ALERT" not in first

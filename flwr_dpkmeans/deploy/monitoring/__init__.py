@@ -1,0 +1,1 @@
+"""Numbers about a federation's machines, for Prometheus and its alerts."""
