@@ -140,7 +140,7 @@ def rounded_away_from_zero(patch: pytest.MonkeyPatch) -> None:
     def divided_away(rows: Array, radius: Any, scratch: Array) -> Array:
         before = rows.copy()
         squares = divided(rows, radius, scratch)
-        at_least = np.maximum(radius, residual_sums._SMALLEST_RADIUS)
+        at_least = np.maximum(radius, residual_sums.SMALLEST_RADIUS)
         whole = (
             before
             * (clipping.SHADE * 2.0**16 / np.maximum(np.sqrt(squares), at_least))[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,11 +14,20 @@ from support.bound_detectors import (
 )
 from support.planting import Bug, require_caught, require_missed
 
+from flwr_dpkmeans.kernels.implementation import Implementation, using
+
 WIDE: dict[str, Any] = {"n_features": 4, "alpha": 1.2}
 """FastLloyd's radii are above 1, but below the box's diagonal."""
 LOOKS: dict[str, Any] = {"epsilon": 1000.0}
 """So much that ProxyLloyd has looks, of few rows or clients too."""
 PAPER: dict[str, Any] = {"noise_kind": "paper"}
+
+
+@pytest.fixture(autouse=True)
+def by_numpy() -> Iterator[None]:
+    """Bugs are planted in Python: where kernels are compiled, they would not run."""
+    with using(Implementation.NUMPY):
+        yield
 
 
 @pytest.mark.parametrize(
