@@ -33,10 +33,11 @@ from flwr_dpkmeans.errors import (
     RefusalError,
 )
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config
+from flwr_dpkmeans.node.guard import cost_of
 from flwr_dpkmeans.node.ledger import Past
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.node.proposal import Proposal
-from flwr_dpkmeans.sums.draft import draft_plan, worst_case
+from flwr_dpkmeans.sums.draft import draft_plan
 from simulations.flower.__main__ import expected_duration, main, run_settings
 from simulations.flower.collected import collect
 from simulations.flower.credentials import make_credentials
@@ -280,4 +281,4 @@ def test_the_page_s_policy_allows_the_page_s_run(tmp_path: Path) -> None:
     plan = draft_plan(
         config, run_id=1, n_clients=n_clients, seed=0, n_features=config.n_features
     )
-    policy.check(Proposal(plan, worst_case(plan), Past()))
+    policy.check(Proposal(plan, *cost_of(plan), Past()))

@@ -36,10 +36,11 @@ from flwr_dpkmeans.flower.messages.joining import TURN_FILE
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config
 from flwr_dpkmeans.flower.run_progress import Outcome
 from flwr_dpkmeans.node.durable_files import lock
+from flwr_dpkmeans.node.guard import cost_of
 from flwr_dpkmeans.node.ledger import Past
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.node.proposal import Proposal
-from flwr_dpkmeans.sums.draft import draft_plan, worst_case
+from flwr_dpkmeans.sums.draft import draft_plan
 from simulations.flower.__main__ import main, run_settings
 from simulations.flower.deployment import Deployment, LogLine
 from simulations.flower.flower_commands import NodeConfig
@@ -215,7 +216,7 @@ def assert_costs_are_read(lines: list[LogLine]) -> None:
         assert plan.is_final
         assert [planned.name for planned in plan.rounds] == ["lloyd-1", "lloyd-2"]
         for policy in policies:
-            policy.check(Proposal(plan, worst_case(plan), Past()))
+            policy.check(Proposal(plan, *cost_of(plan), Past()))
         return lines
 
     found = superlink_cost.measure_over_superlink(problem, n_rounds=2, deploy=there)

@@ -4,7 +4,9 @@ has it.
 
 from __future__ import annotations
 
+import importlib
 import math
+import pkgutil
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -21,6 +23,7 @@ from flwr_dpkmeans.algorithms.lookup import clusterings
 from flwr_dpkmeans.algorithms.one_place.not_federated import NOT_FEDERATED
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.flower import strategies
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.kmeans.public_points.packing import PackingMethod
@@ -38,6 +41,9 @@ from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.option_rules import Options
 
 BOUNDS = (0.0, 1.0)
+for module in pkgutil.walk_packages(strategies.__path__, f"{strategies.__name__}."):
+    # A class that nobody has imported yet is nobody's subclass.
+    importlib.import_module(module.name)
 STRATEGIES = {kind.algorithm: kind for kind in PrivateKMeans.__subclasses__()}
 PARTS = [np.random.default_rng(i).uniform(0, 1, (100, 2)) for i in range(3)]
 SERVER = np.random.default_rng(9).uniform(0, 1, (60, 2))
