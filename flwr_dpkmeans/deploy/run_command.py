@@ -326,10 +326,10 @@ def _streamed(
         assert flower.stdout is not None
         try:
             for line in flower.stdout:
-                print(line, end="", flush=True)
                 if not run_id and (match := _STARTED.search(line)):
                     # Later lines may be a party's words.
                     run_id = match.group(1)
+                print(line, end="", flush=True)
         except (KeyboardInterrupt, _Terminated) as stop:
             # Ctrl-C ends Flower's own command, too, a termination of this process does
             # not; its SuperLink goes on in either case.

@@ -213,11 +213,14 @@ class NodeGuard(Guard):
         past = self.settings.ledger.past(self.data_id, unit)
         total = self.settings.policy.total
         epsilon, delta = past.spent(total)
+        rest = total.left(past.cost)
+        left = (
+            "" if math.isinf(rest) else f"; its policy leaves {rest:.4g} for one more"
+        )
         return (
             f"By this party's ledger this run cost epsilon {cost_of(plan)[0]:.4g} at"
             f" most, and all runs of unit {unit!r} on data set {self.data_id!r} cost"
-            f" {epsilon:.4g} at delta {delta:.3g}; its policy leaves"
-            f" {total.left(past.cost):.4g} for one more."
+            f" {epsilon:.4g} at delta {delta:.3g}{left}."
         )
 
     def _admit(

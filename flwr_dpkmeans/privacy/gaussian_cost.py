@@ -116,7 +116,12 @@ class Total:
     def left(self, spent: GaussianCost) -> float:
         """Return the epsilon, at this delta, of one more Gaussian run that fits."""
         whole = self.cost
-        if not whole.mu > spent.mu or spent.own_delta > whole.own_delta:
+        if spent.own_delta > whole.own_delta:
+            return 0.0
+        if math.isinf(whole.mu):
+            # Runs without privacy may be among what is allowed.
+            return math.inf
+        if spent.mu >= whole.mu:
             return 0.0
         square = whole.mu**2 - spent.mu**2
         rest = GaussianCost(math.sqrt(square), whole.own_delta)

@@ -189,7 +189,8 @@ def _require_affordable(plan: Plan) -> None:
     """Refuse a plan that costs too much, or whose task fails once clients have paid."""
     if plan.is_final:
         charged = math.inf if plan.count is None else worst_case(plan)
-        check_budget(plan, charged)
+        begun = replace(plan, delta=resolve_delta(plan.config, plan.n_clients))
+        check_budget(plan, charged, begun)
         worst_cost(plan)
         _rehearse_foreign(plan)
         return
@@ -198,7 +199,7 @@ def _require_affordable(plan: Plan) -> None:
     continuations = _continuations(plan)
     cheapest = min(continuations, key=attrgetter("epsilon_worst_case"))
     if plan.settings.max_epsilon is not None:
-        check_budget(cheapest, math.inf)
+        check_budget(cheapest, math.inf, cheapest)
     _rehearse_foreign(cheapest)
 
 

@@ -239,7 +239,8 @@ class LocalRun(Server):
         table = self.scaled.get(virtual.index)
         if table is None:
             table = virtual.table
-        return table.size
+        n_rows, n_columns = table.shape
+        return n_rows * n_columns
 
     @cached_property
     def n_columns_of_all(self) -> int | None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import os
 import re
 import time
@@ -17,6 +18,8 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
+from support.asked_plans import gaussian_cost
+from support.ledger_entries import entry
 from support.node_files import write_node
 from support.protocol_federation import grid_parts, make_federation, small_config
 
@@ -34,9 +37,9 @@ from flwr_dpkmeans.flower.progress import recorded_progress
 from flwr_dpkmeans.flower.round_trip import Notice
 from flwr_dpkmeans.flower.run_progress import PROGRESS_FILE
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
-from flwr_dpkmeans.node.ledger_entries import LedgerEntry
 from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.privacy.gaussian import gaussian_epsilon
 
 ALLOWED = {
     "dpkmeans_runs": {
@@ -357,11 +360,7 @@ def node(tmp_path: Path) -> Path:
         ("7/2", "old", 1.0),
     ):
         for index in (1, 2):
-            entry = LedgerEntry(
-                run_id, data_set, "ab", index, 0, "sums", epsilon=epsilon, delta=1e-6,
-                unit="record",
-            )  # fmt: skip
-            ledger.charge(entry)
+            ledger.charge(entry(run_id, index, epsilon, data_id=data_set))
     (tmp_path / "ward" / "home").mkdir()
     (tmp_path / "ward" / "home" / "alerts.log").write_text(
         "ALERT app refused: SHA-256 77\n"
@@ -374,10 +373,21 @@ def node(tmp_path: Path) -> Path:
     return file
 
 
+def budget_of(node: Path) -> tuple[float, float]:
+    """Two Gaussian runs as one whose squared parameters are added, and what is left."""
+    delta = ClientPolicy.from_toml(node.parent / "policy.toml").total.delta
+    both = math.hypot(gaussian_cost(0.5).mu, gaussian_cost(0.25).mu)
+    whole = gaussian_cost(10.0, 0.99 * delta).mu
+    rest = math.sqrt(whole**2 - both**2)
+    return gaussian_epsilon(both, delta), gaussian_epsilon(rest, 0.99 * delta)
+
+
 def test_a_nodes_page_says_what_was_given_and_what_is_left(node: Path) -> None:
     text = node_page(node)
-    assert "Data set rows, per record: epsilon 0.75 spent of 10." in text
-    assert "9.25 left" in text
+    spent, left = budget_of(node)
+    assert f"Data set rows, per record: epsilon {spent:.4g} at delta" in text
+    assert "spent of 10." in text
+    assert f"{left:.4g} left for one more run" in text
     assert re.search(
         r'<th scope="row">6</th><td>[^<]*</td><td>rows</td>'
         r"<td>record</td><td>0.25</td>",
@@ -406,8 +416,10 @@ def test_a_nodes_metrics_are_its_budget_by_data_set(node: Path) -> None:
     app = site(partial(node_page, node), partial(node_metrics, node), TOKEN)
     owner = TestClient(app, base_url="http://localhost", headers=SHOWN)
     found = numbers(owner.get("/metrics").text, OF_NODE)
-    assert found["dpkmeans_budget_epsilon", "rows", "record", "spent"] == 0.75
-    assert found["dpkmeans_budget_epsilon", "rows", "record", "left"] == 9.25
+    spent, left = budget_of(node)
+    budget = "dpkmeans_budget_epsilon", "rows", "record"
+    assert found[(*budget, "spent")] == pytest.approx(spent)
+    assert found[(*budget, "left")] == pytest.approx(left)
     assert (found["dpkmeans_ledger_runs",], found["dpkmeans_ledger_problems",]) == (
         3,
         0,

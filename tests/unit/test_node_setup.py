@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 from support.apps import app_files, packed
+from support.asked_plans import gaussian_cost
+from support.ledger_entries import entry
 from support.machine import replace_call, replace_sleep
 from support.superlink_stand_in import replace_answer
 
@@ -30,9 +32,9 @@ from flwr_dpkmeans.deploy.node_options import Isolation, NodeOptions
 from flwr_dpkmeans.deploy.superlink_answer import Answer, UnansweredError
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.node.identity import Identity
-from flwr_dpkmeans.node.ledger_entries import LedgerEntry
 from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
+from flwr_dpkmeans.privacy.gaussian import gaussian_epsilon
 
 PARTIES = ("ward-7", "ward-8", "ward-9")
 DOCS = Path(__file__).resolve().parents[2] / "flwr_dpkmeans" / "docs"
@@ -440,11 +442,8 @@ def test_its_owner_sees_what_was_asked_given_and_refused(
     main(["node", "pin", "ward-7"])
     folder = here / "ward-7"
     for run, epsilon in (("11", 1.25), ("12", 2.0)):
-        entry = LedgerEntry(
-            f"{run}/5", "ward-7", "ab", 1, 0, "sums", epsilon=epsilon, delta=1e-6,
-            unit="record",
-        )  # fmt: skip
-        FileLedger(folder / "ledger" / "ledger.jsonl").charge(entry)
+        charged = entry(f"{run}/5", 1, epsilon)
+        FileLedger(folder / "ledger" / "ledger.jsonl").charge(charged)
     refused = "refused: the plan's epsilon is 9, but this client's is 4: lower it."
     said = {
         "time": "t2", "level": "WARNING", "logger": "x", "run": "13",
@@ -471,9 +470,14 @@ def test_its_owner_sees_what_was_asked_given_and_refused(
     capsys.readouterr()
     assert main(["node", "status", "ward-7", "--json"]) == 0
     seen = json.loads(capsys.readouterr().out)
-    assert seen["epsilon"] == [
-        {"data set": "ward-7", "unit": "record", "spent": 3.25, "left": 16.75}
-    ]
+    # Two Gaussian runs are one whose squared parameters are added.
+    both = math.hypot(gaussian_cost(1.25).mu, gaussian_cost(2.0).mu)
+    (amount,) = seen["epsilon"]
+    assert (amount["data set"], amount["unit"]) == ("ward-7", "record")
+    assert amount["spent"] == pytest.approx(gaussian_epsilon(both, amount["delta"]))
+    whole = gaussian_cost(20.0, 0.99 * amount["delta"]).mu
+    rest = gaussian_epsilon(math.sqrt(whole**2 - both**2), 0.99 * amount["delta"])
+    assert amount["left"] == pytest.approx(rest)
     assert [(run["run"], run["epsilon"]) for run in seen["given"]] == [
         ("11/5", 1.25),
         ("12/5", 2.0),
@@ -484,40 +488,43 @@ def test_its_owner_sees_what_was_asked_given_and_refused(
     assert main(["node", "status", "ward-7/node.toml"]) == 0
     text = capsys.readouterr().out
     for words in (
-        "epsilon 3.25 spent, 16.75 left",
+        f"{amount['spent']:.4g} at delta {amount['delta']:.3g} spent by all runs",
+        f"{amount['left']:.4g} left for one more",
         "  11  epsilon 1.25",
         refused,
         "ALERT app refused",
         "ward-8",
     ):
         assert words in text
-    entry = LedgerEntry(
-        "13/5", "ward-7", "ab", 1, 0, "sums", epsilon=1.0, delta=1e-6, unit="client"
-    )
-    FileLedger(folder / "ledger" / "ledger.jsonl").charge(entry)
+    by_client = entry("13/5", 1, 1.0, unit="client")
+    FileLedger(folder / "ledger" / "ledger.jsonl").charge(by_client)
     assert main(["node", "status", "ward-7"]) == 0
-    assert (
-        "per client: epsilon 1 spent" in capsys.readouterr().out
-    )  # also if the policy allows records only by now
+    # Also if the policy allows records only by now.
+    assert "per client: epsilon 0." in capsys.readouterr().out
     (folder / "policy.toml").write_text("allow-anything = true\n")
     assert main(["node", "status", "ward-7"]) == 0
-    assert "per record: epsilon 3.25 spent, inf left" in capsys.readouterr().out
+    assert re.search(
+        "per record: epsilon .* spent by all runs, inf left", capsys.readouterr().out
+    )
     assert main(["node", "status", "ward-7", "--json"]) == 0
     told = json.loads(
         capsys.readouterr().out, parse_constant=pytest.fail
     )  # JSON knows no Infinity
     assert [one["left"] for one in told["epsilon"]] == ["inf"] * 3
-    entry = LedgerEntry(
-        "14/5", "ward-7", "ab", 1, 0, "sums", epsilon=math.inf, delta=0.0, unit="client"
+    without = entry(
+        "14/5", 1, math.inf, delta=0.0, unit="client", mu=math.inf, own_delta=0.0
     )
-    FileLedger(folder / "ledger" / "ledger.jsonl").charge(entry)
+    FileLedger(folder / "ledger" / "ledger.jsonl").charge(without)
     assert main(["ledger", "show", "ward-7/ledger/ledger.jsonl", "--json"]) == 0
     assert (
         json.loads(capsys.readouterr().out, parse_constant=pytest.fail)[-1]["epsilon"]
         == "inf"
     )
     assert main(["node", "status", "ward-7"]) == 0
-    assert "per client: epsilon inf spent, inf left" in capsys.readouterr().out
+    assert re.search(
+        "per client: epsilon inf .*spent by all runs, inf left",
+        capsys.readouterr().out,
+    )
     (folder / "ledger" / "ledger.jsonl").write_text("damaged\n")
     assert main(["node", "status", "ward-7"]) == 1
     assert "is damaged at line 1" in capsys.readouterr().out
@@ -538,16 +545,13 @@ def test_its_owner_sees_that_a_ledger_is_gone(
     capsys.readouterr()
     place = here / "ward-7" / "ledger"
     assert main(["node", "status", "ward-7"]) == 0
-    entry = LedgerEntry(
-        "11/5", "ward-7", "ab", 1, 0, "sums", epsilon=1.0, delta=1e-6, unit="record"
-    )
-    FileLedger(place / "ledger.jsonl").charge(entry)
+    FileLedger(place / "ledger.jsonl").charge(entry("11/5", 1, 1.0))
     (place / gone).rename(here / "away")
     capsys.readouterr()
     assert main(["node", "status", "ward-7"]) == 1
     told = capsys.readouterr().out
     assert says in told.splitlines()[0]
-    assert "spent by the lines that are there, and nobody knows what is left." in told
+    assert "by the lines that are there, and nobody knows what is left." in told
     assert main(["node", "status", "ward-7", "--json"]) == 1
     assert {one["left"] for one in json.loads(capsys.readouterr().out)["epsilon"]} == {
         None

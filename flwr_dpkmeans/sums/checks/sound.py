@@ -134,13 +134,14 @@ def _check_block(
         )
 
 
-def check_budget(plan: Plan, charged: float) -> None:
+def check_budget(plan: Plan, charged: float, begun: Plan) -> None:
     """Refuse a plan that costs more than was asked for.
 
     Or whose worst case exceeds ``max_epsilon`` or what is charged.
 
     `charged` is what ledgers were charged before this plan was known; infinite if it is
-    the first.
+    the first. `begun` is the plan at the delta that the run began with, at which that
+    was charged: a count may have lowered it [C15].
     """
     settings = plan.settings
     kinds = {type(event) for event in plan.events()}
@@ -158,8 +159,10 @@ def check_budget(plan: Plan, charged: float) -> None:
             f"the plan can cost epsilon {cost} {retries}, but max_epsilon is {most}:"
             " lower epsilon or max_retries, or raise max_epsilon."
         )
-    if is_private and charged < math.inf and _can_exceed(plan, charged):
-        cost, paid = distinct_texts(plan.epsilon_worst_case, charged)
+    if not is_private or math.isinf(charged):
+        return
+    if _can_exceed(begun, charged):
+        cost, paid = distinct_texts(begun.epsilon_worst_case, charged)
         raise BudgetError(
             f"the plan can cost epsilon {cost} {retries}, but {paid} was charged before"
             " the rows were counted: declare n_examples, or lower max_retries."

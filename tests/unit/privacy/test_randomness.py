@@ -120,6 +120,10 @@ PUBLIC = {
     ): "restarts of k-means on the server's points",
     ("sums/config.py", "RunConfig.unseeded"): "removes the seed",
     (
+        "estimators/budgets/fit_cost.py",
+        "_candidates",
+    ): "options that a search will draw",
+    (
         "algorithms/server/simulated_clients.py",
         "client_bounds_of",
     ): "simulated clients of the server's own points",
@@ -145,6 +149,7 @@ ENTROPY = {
         "secrets.token_hex().encode",
     },
     ("data/loading/person_ids.py", "person_key"): {"secrets.token_bytes"},
+    ("estimators/budgets/fit_budget.py", "Budget.charge"): {"secrets.token_hex"},
     ("estimators/run_engines.py", "fit_in_one_place"): {"secrets.randbits"},
     ("estimators/run_engines.py", "play_directly"): {"secrets.randbits"},
     ("flower/engines.py", "play_inprocess"): {"secrets.randbits"},

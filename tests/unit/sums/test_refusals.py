@@ -338,13 +338,13 @@ def test_a_billionth_more_than_a_budget_is_allowed(
         settings=settings, epsilon=epsilon, epsilon_worst_case=worst, events=lambda: ()
     )
     if sentence is None:
-        sound.check_budget(plan, charged)
+        sound.check_budget(plan, charged, plan)
     else:
         with pytest.raises(BudgetError, match=re.escape(sentence)):
-            sound.check_budget(plan, charged)
+            sound.check_budget(plan, charged, plan)
         plan.events = lambda: (ExactRelease("sums"),)
         if limit is None:  # what releases a sum as it is has no budget to keep
-            sound.check_budget(plan, charged)
+            sound.check_budget(plan, charged, plan)
 
 
 @pytest.mark.parametrize(
