@@ -16,7 +16,7 @@ from support.hostile_recovery import ring_order, without
 from support.recovery_federation import PLAN, RUN, RecoveryFederation
 
 from flwr_dpkmeans.errors import ProtocolError
-from flwr_dpkmeans.secagg import agreement, ciphers, graph, keys
+from flwr_dpkmeans.secagg import agreement, ciphers, keys
 from flwr_dpkmeans.secagg.agreement import combine, lock, survivors_view
 from flwr_dpkmeans.secagg.graph import least_survivors
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
@@ -701,15 +701,22 @@ def test_blinding_that_cannot_be_is_refused() -> None:
         authored.states[10].unblind(Release(1, 1, RELEASE.values), blinded=True)
 
 
-def test_two_authors_must_survive(monkeypatch: pytest.MonkeyPatch) -> None:
+class Lenient(Recover):
+    """Lets all others but one be gone."""
+
+    @property
+    def least(self) -> int:
+        return 2
+
+
+def test_two_authors_must_survive() -> None:
     # With t + 2 authors and at most t clients gone it cannot be otherwise; here more
     # may go.
-    federation = made(12, max_silent=3, authored=True)
+    federation = RecoveryFederation.make(12, max_silent=3, authored=True)
+    federation.made_of(Lenient).share()
+    federation.session.open_round(1, 3)
     authors = federation.session.sharers.authors(3)
     assert len(authors) == 5
-    monkeypatch.setattr(
-        graph, "least_survivors", lambda n_sharers, max_silent, min_cohort: 2
-    )
     node = next(node for node in federation.states if node not in authors)
     request = federation.request_for(node)
     few = without(federation.states, authors[1:])
