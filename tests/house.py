@@ -309,7 +309,7 @@ CEILINGS = {
     "rooms and files flat in simulations": 12,
     "test lines per package line": 1.5,
     "tests that reach a private name": 6,
-    "setattr in tests": 104,
+    "setattr in tests": 103,
     "words on pages": 29960,
     "pages": 29,
     "lines over 88 columns, package and tests": 0,
