@@ -203,13 +203,19 @@ def test_squared_distances_by_hand() -> None:
 
 
 def test_a_center_without_points_takes_the_costliest_one() -> None:
-    """Two starts in one place: the second has no point, and goes far away."""
+    """Two starts in one place: the second has no point, and goes far away.
+
+    All lie far from the origin, to which a mean of nothing would fall.
+    """
     points, weights = (
-        np.array([[0.0], [1.0], [8.0], [-9.0]]),
+        np.array([[100.0], [101.0], [108.0], [91.0]]),
         np.array([1.0, 1.0, 3.0, 1.0]),
     )
     centers, cost = lloyd_from(points, weights, [0, 0])
-    assert sorted(centers.ravel().tolist()) == [round(-8 / 3 * GRID) / GRID, 8.0]
+    assert sorted(centers.ravel().tolist()) == [
+        round((100 - 8 / 3) * GRID) / GRID,
+        108.0,
+    ]
     assert cost == pytest.approx((8 / 3) ** 2 + (11 / 3) ** 2 + (19 / 3) ** 2, rel=1e-6)
 
 
