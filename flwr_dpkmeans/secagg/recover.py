@@ -402,10 +402,16 @@ class Recover(Party):
         ticket_keys = dict(self.ticket_keys)
         tickets = {}
         for peer in peers:
-            tickets[peer] = agreement.ticket(
-                ticket_keys[peer], self.node_id, peer, view
-            )
+            tickets[peer] = self._ticket_to(peer, ticket_keys[peer], view)
         return self, tickets
+
+    def _ticket_to(self, peer: int, key: bytes, view: bytes) -> bytes:
+        """Make the ticket of a view that a neighbour counts on."""
+        return agreement.ticket(key, self.node_id, peer, view)
+
+    def _ticket_from(self, peer: int, key: bytes, view: bytes) -> bytes:
+        """Make the ticket that a neighbour gives if it was told the same."""
+        return agreement.ticket(key, peer, self.node_id, view)
 
     # -- shares that take masks away
 
@@ -447,8 +453,8 @@ class Recover(Party):
             else:
                 due = self._private_key_share(held_shares[peer])
             locked = agreement.combine(due, agreement.lock(opening, peer))
-            ticket = agreement.ticket(key, self.node_id, peer, view)
-            peer_ticket = agreement.ticket(key, peer, self.node_id, view)
+            ticket = self._ticket_to(peer, key, view)
+            peer_ticket = self._ticket_from(peer, key, view)
             padded = agreement.combine(opening_share, peer_ticket)
             locked_shares[peer] = locked + ticket + padded
         return locked_shares
@@ -460,7 +466,7 @@ class Recover(Party):
         """
         index = self.slots.index(*self.attempt_id)
         view = agreement.cohort_view(self.attempt_id, self.transcript)
-        pad = agreement.ticket(ticket_key, peer, self.node_id, view)
+        pad = self._ticket_from(peer, ticket_key, view)
         return agreement.combine(piece(shares, index), pad)
 
     def _private_key_share(self, shares: bytes) -> bytes:

@@ -240,7 +240,8 @@ class LocalRun(Server):
         if table is None:
             table = virtual.table
         n_rows, n_columns = table.shape
-        return n_rows * n_columns
+        size: int = n_rows * n_columns
+        return size
 
     @cached_property
     def n_columns_of_all(self) -> int | None:

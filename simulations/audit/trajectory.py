@@ -378,8 +378,9 @@ def all_lines(
     runs: int,
     data: str,
     n_clusters: int,
+    algorithms: Sequence[str] = ALGORITHMS,
 ) -> tuple[list[Line], list[View]]:
-    """Every method, and the views of one run in the clear for the picture."""
+    """Some methods, and the views of one run in the clear for the picture."""
     pool = replace(load_pool(data), n_clusters=n_clusters)
     without_noise = make_game("lloyd", epsilon, pool, with_targets=False)
     games = [play(without_noise, _SEEDS + number, None) for number in range(runs)]
@@ -394,7 +395,7 @@ def all_lines(
         ),
         _attack_releases(without_noise, games, noisy=False),
     ]
-    for algorithm in ALGORITHMS:
+    for algorithm in algorithms:
         if algorithm == "lloyd":
             continue
         game = make_game(algorithm, epsilon, pool, with_targets=False)
@@ -454,6 +455,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="the more, the more rows move alone",
     )
     parser.add_argument(
+        "--methods",
+        nargs="+",
+        choices=ALGORITHMS,
+        default=ALGORITHMS,
+        metavar="METHOD",
+        help="whose releases are attacked",
+    )
+    parser.add_argument(
         "--output",
         type=Path,
         default=Path("outputs/attacks"),
@@ -466,7 +475,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 f"runs is {options.runs}, but at least 1 is needed: give such as 20."
             )
         lines, shown = all_lines(
-            options.epsilon, options.runs, options.data, options.clusters
+            options.epsilon,
+            options.runs,
+            options.data,
+            options.clusters,
+            options.methods,
         )
         from simulations.audit.trajectory_picture import draw
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from importlib.metadata import version
 from typing import Any
@@ -27,6 +27,7 @@ from simulations.experiments.federation import n_clients_of, reference_box
 from simulations.experiments.outcome import EVALUATED, Outcome
 
 Array = NDArray[np.float64]
+Run = Callable[[Mapping[str, Any]], tuple[Outcome, DataSet]]
 
 OPTIMUM_STARTS = 10
 """k-means++ starts of the non-private optimum, beside the true means where they are
@@ -42,13 +43,15 @@ _FOUND_NUMBERS = (
 )
 
 
-def run_job(settings: Mapping[str, Any]) -> dict[str, Any]:
+def run_job(settings: Mapping[str, Any], run: Run = run_settings) -> dict[str, Any]:
     """Run one configuration.
 
     Parameters
     ----------
     settings : mapping
         Resolved configuration.
+    run : callable
+        What it is run by, in the way of `run_settings`.
 
     Returns
     -------
@@ -58,7 +61,7 @@ def run_job(settings: Mapping[str, Any]) -> dict[str, Any]:
         reason.
     """
     try:
-        return result_row(settings, *run_settings(settings))
+        return result_row(settings, *run(settings))
     except DPKMeansError as error:
         return failed_row(settings, f"{type(error).__name__}: {error}")
     except Exception as error:

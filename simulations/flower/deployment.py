@@ -23,13 +23,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from flwr_dpkmeans.deploy.findings import app_hash, program
+from flwr_dpkmeans.deploy.findings import app_hash
 from flwr_dpkmeans.deploy.node_command import guarded_environment, settings_text
 from flwr_dpkmeans.deploy.server_command import is_healthy
 from flwr_dpkmeans.errors import ConfigurationError
 from simulations.flower.flower_commands import (
+    PROGRAMS,
     Credentials,
     NodeConfig,
+    Programs,
     connection_text,
     superlink_command,
     supernode_command,
@@ -97,6 +99,8 @@ class Deployment:
         None: without TLS and authentication.
     app : Path
         Folder of the only Flower app that the SuperNodes run.
+    programs : Programs
+        Flower's.
     """
 
     def __init__(
@@ -106,8 +110,10 @@ class Deployment:
         relay: Relay,
         credentials: Credentials | None = None,
         app: Path = PROJECT,
+        programs: Programs = PROGRAMS,
     ) -> None:
         self._folder = folder
+        self._programs = programs
         self._app = app
         self._relay = relay
         self._credentials = credentials
@@ -156,7 +162,7 @@ class Deployment:
             If `flwr run` fails or takes longer.
         """
         command = [
-            program("flwr"),
+            self._programs.flwr,
             "run",
             str(app),
             "--stream",
@@ -230,7 +236,12 @@ class Deployment:
         """
         own_port = port or free_ports(1)[0]
         command = supernode_command(
-            node, self._relay.port, own_port, self._credentials, key
+            node,
+            self._relay.port,
+            own_port,
+            self._credentials,
+            key,
+            programs=self._programs,
         )
         command += ["--allowed-apps", self.allowed_app]
         guard = functools.partial(
@@ -256,7 +267,7 @@ class Deployment:
     def _command(self, *words: str) -> str:
         """Run a short command of Flower's."""
         with running(
-            [program("flwr"), *words],
+            [self._programs.flwr, *words],
             self._home,
             stdout=subprocess.PIPE,
             cwd=self._home,
@@ -285,6 +296,7 @@ def deployed(
     credentials: Credentials | None = None,
     *,
     app: Path = PROJECT,
+    programs: Programs = PROGRAMS,
 ) -> Iterator[Deployment]:
     """Start a SuperLink and SuperNodes, and end them with the block, whatever happens
     in it.
@@ -301,6 +313,8 @@ def deployed(
     app : Path
         Folder of the only Flower app that the SuperNodes run; each node's guard refuses
         any other.
+    programs : Programs
+        Flower's, or others that stand for them.
 
     Yields
     ------
@@ -327,7 +341,7 @@ def deployed(
     with contextlib.ExitStack() as stack:
         home = folder / "superlink"
         superlink = stack.enter_context(
-            logged(superlink_command(port, credentials), home)
+            logged(superlink_command(port, credentials, programs), home)
         )
         wait_until(
             superlink,
@@ -338,7 +352,7 @@ def deployed(
         )
         relay = stack.enter_context(relayed(port))
         stack.enter_context(guarded(folder / "cli"))
-        deployment = Deployment(folder, port, relay, credentials, app)
+        deployment = Deployment(folder, port, relay, credentials, app, programs)
         if credentials is not None:
             with ThreadPoolExecutor() as pool:
                 names = [f"node-{index}" for index in range(len(nodes))]

@@ -13,8 +13,10 @@ from flwr_dpkmeans.deploy.node_command import SUPERNODE, settings_text
 from simulations.flower.relay import HOST
 
 __all__ = [
+    "PROGRAMS",
     "Credentials",
     "NodeConfig",
+    "Programs",
     "connection_text",
     "settings_text",
     "superlink_command",
@@ -22,6 +24,18 @@ __all__ = [
 ]
 
 _NAME = "loopback"
+
+
+@dataclass(frozen=True)
+class Programs:
+    """Flower's programs, as they are started."""
+
+    flwr: str = program("flwr")
+    superlink: str = program("flower-superlink")
+    supernode: tuple[str, ...] = SUPERNODE
+
+
+PROGRAMS = Programs()
 
 NodeConfig = Mapping[str, str | int | float | bool]
 
@@ -53,9 +67,10 @@ def supernode_command(
     own_port: int,
     credentials: Credentials | None,
     key: Path | None,
+    programs: Programs = PROGRAMS,
 ) -> list[str]:
     """A SuperNode's command line."""
-    command = [*SUPERNODE, "--superlink", f"{HOST}:{superlink_port}"]
+    command = [*programs.supernode, "--superlink", f"{HOST}:{superlink_port}"]
     if credentials is None:
         command += ["--insecure"]
     else:
@@ -85,9 +100,11 @@ def connection_text(port: int, credentials: Credentials | None) -> str:
     )
 
 
-def superlink_command(port: int, credentials: Credentials | None) -> list[str]:
+def superlink_command(
+    port: int, credentials: Credentials | None, programs: Programs = PROGRAMS
+) -> list[str]:
     """The SuperLink's command line."""
-    command = [program("flower-superlink"), "--host", HOST, "--port", str(port)]
+    command = [programs.superlink, "--host", HOST, "--port", str(port)]
     if credentials is None:
         return [*command, "--insecure"]
     command += [

@@ -20,18 +20,18 @@ PROJECT = Path(__file__).resolve().parents[2]
 PAGE = Path(__file__).resolve().with_name("hub_readme.md")
 
 
-def write_app(folder: Path) -> list[Path]:
+def write_app(folder: Path, project: Path = PROJECT) -> list[Path]:
     """Copy what `flwr build` takes into a new or empty folder, with the Hub's README in
     the place of the project's.
     """
-    if not (PROJECT / "pyproject.toml").is_file():
+    if not (project / "pyproject.toml").is_file():
         raise SystemExit(
-            f"{PROJECT} is no copy of the project, whose files these are: run this in"
+            f"{project} is no copy of the project, whose files these are: run this in"
             " the folder of one."
         )
-    config = tomllib.loads((PROJECT / "pyproject.toml").read_text())
+    config = tomllib.loads((project / "pyproject.toml").read_text())
     names = get_filtered_fab_paths(
-        filter_paths_for_publish(collect_files(PROJECT)), config
+        filter_paths_for_publish(collect_files(project)), config
     )
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
@@ -40,10 +40,10 @@ def write_app(folder: Path) -> list[Path]:
     for name in names:
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        source = PAGE if name == "README.md" else PROJECT / name
+        source = PAGE if name == "README.md" else project / name
         written.append(Path(shutil.copyfile(source, target)))
     target = folder / "pyproject.toml"
-    target.write_text(_without_exclusions((PROJECT / "pyproject.toml").read_text()))
+    target.write_text(_without_exclusions((project / "pyproject.toml").read_text()))
     return [*written, target]
 
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Message
+from support.messages import Stage, stage_of
 from support.protocol_federation import (
     Federation,
     grid_parts,
     make_federation,
     small_config,
 )
-from support.server_messages import replace_messages
 from support.wrong_trust import watch_noise
 
 from flwr_dpkmeans.errors import CohortError
@@ -43,19 +43,19 @@ def stopped_at(stage: str) -> Federation:
 
 @pytest.mark.parametrize("stage", ["keys", "sum"])
 def test_whatever_hook_is_called_it_asks_for_what_is_due(
-    stage: str, monkeypatch: pytest.MonkeyPatch
+    stage: str,
 ) -> None:
     """Flower's order of hooks decides nothing."""
     federation = stopped_at(stage)
     assert federation.strategy is not None
-    replace_messages(monkeypatch, lambda node, request: (node, request.stage.value))
     for hook in (
         federation.strategy.configure_train,
         federation.strategy.configure_evaluate,
     ):
-        asked: Any = hook(1, *NOTHING, federation.grid)
-        assert {due for _, due in asked} == {stage}
-        assert len({node for node, _ in asked}) == 3
+        with federation.grid.running():
+            asked: Any = hook(1, *NOTHING, federation.grid)
+        assert {stage_of(message.content) for message in asked} == {Stage(stage)}
+        assert len({message.metadata.dst_node_id for message in asked}) == 3
 
 
 @pytest.mark.parametrize("trust", ["central", "oblivious"])

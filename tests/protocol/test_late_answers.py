@@ -6,7 +6,6 @@ Nobody pays, and a sentence says why.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +15,6 @@ from flwr.app import Error, Message
 from support.machine import replace_time
 from support.messages import RECORD, WAIT, Stage, stage_of
 from support.protocol_federation import Federation, grid_parts, make_federation
-from support.server_messages import replace_exchange
 from support.statistics import Compute, plant_statistic
 
 from flwr_dpkmeans.errors import CohortError, RefusalError
@@ -150,22 +148,24 @@ def test_a_server_that_waits_in_vain_says_who_is_silent_and_what_it_cost(
     assert sentence.endswith("raise round-timeout.")
 
 
-def test_whom_the_superlink_gives_up_is_not_said_to_have_been_waited_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_whom_the_superlink_gives_up_is_not_said_to_have_been_waited_for() -> None:
     """It answers in their place, long before the round's bound."""
+    federation = make_federation(grid_parts(SIZES))
+    sent: list[Message] = []
 
-    def given_up(
-        grid: object, messages: Sequence[Message], *_: object
-    ) -> list[Message]:
-        replies = [Message(Error(5), reply_to=message) for message in messages]
-        for reply in replies:
-            reply.metadata.__dict__["_src_node_id"] = 1
-        return replies
+    def on_request(message: Message) -> bool:
+        sent.append(message)
+        return True
 
-    replace_exchange(monkeypatch, given_up)
+    def given_up(_: Message) -> list[Message]:
+        reply = Message(Error(5), reply_to=sent[-1])
+        reply.metadata.__dict__["_src_node_id"] = 1
+        return [reply]
+
+    federation.faults.on_request = on_request
+    federation.faults.on_reply = given_up
     with pytest.raises(CohortError, match="0 of 6 nodes answered within 0 s"):
-        start(make_federation(grid_parts(SIZES)))
+        start(federation)
 
 
 def test_a_wait_that_the_whole_run_bounds_names_that_option() -> None:

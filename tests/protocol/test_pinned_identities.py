@@ -40,6 +40,7 @@ from support.protocol_federation import (
 
 from flwr_dpkmeans.errors import ConfigurationError, IdentityError, RefusalError
 from flwr_dpkmeans.flower.client.node_config import node_settings
+from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.node_settings import NodeSettings
@@ -53,7 +54,6 @@ from flwr_dpkmeans.secagg.pins import pin_mark
 from flwr_dpkmeans.secagg.retry import Retry
 from flwr_dpkmeans.secagg.ring import FixedPointVector
 from flwr_dpkmeans.secagg.roster import Roster
-from flwr_dpkmeans.sums import server as server_module
 from flwr_dpkmeans.sums.trust import trust_model
 
 SIZES = (120, 80, 60, 40)
@@ -656,14 +656,23 @@ def test_a_pinned_party_may_stay_away_and_a_stranger_may_not_come() -> None:
     assert federation.charges() == 0
 
 
-def test_a_server_that_does_not_look_at_marks_is_refused_by_the_node_itself(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(server_module, "require_known_peers", lambda *_: None)
+class MarksUnread(PrivateKMeans):
+    """A server that does not look at marks."""
+
+    def aggregate_train(self, server_round: int, replies: Any) -> Any:
+        answers = list(replies)
+        for message in answers:
+            if "marks" in message.content.config_records.get(RECORD, {}):
+                del message.content.config_records[RECORD]["marks"]
+        return super().aggregate_train(server_round, answers)
+
+
+def test_a_server_that_does_not_look_at_marks_is_refused_by_the_node_itself() -> None:
     identities = {node: identity for node, identity in IDENTITIES.items() if node != 4}
     federation = pinned_federation(
         identities=identities, policies={4: POLICIES["not pinned"]}
     )
+    federation.strategy_class = MarksUnread
     with pytest.raises(
         RefusalError, match=r"node 2 refused \(IdentityError\): node 4 signed nothing"
     ):

@@ -20,7 +20,6 @@ from support.protocol_federation import (
     make_federation,
     small_config,
 )
-from support.server_messages import replace_exchange
 
 from flwr_dpkmeans.errors import BudgetError, CohortError, RefusalError
 from flwr_dpkmeans.flower import strategy
@@ -197,24 +196,22 @@ def test_a_node_that_refused_hears_it_too_and_the_others_learn_no_limit_of_its_p
         assert "0.625" not in line
 
 
-def test_what_happens_while_nodes_are_told_hides_no_reason(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def broken(*_: object) -> None:
-        raise ConnectionError("gone")
-
+def test_what_happens_while_nodes_are_told_hides_no_reason() -> None:
     federation = make_federation(
         [*grid_parts((40, 40)), *grid_parts((40,), n_features=3)]
     )
-    real = strategy.exchange
-    replace_exchange(
-        monkeypatch,
-        lambda grid, sent, *rest: (broken if rest[0] == 5.0 else real)(
-            grid, sent, *rest
-        ),
-    )
+    broken: list[Message] = []
+
+    def on_send(messages: list[Message]) -> list[Message]:
+        if stage_of(messages[0].content) is Stage.STOP:
+            broken.extend(messages)
+            raise ConnectionError("gone")
+        return messages
+
+    federation.faults.on_send = on_send
     with pytest.raises(RefusalError, match="different numbers of features"):
         federation.start(n_features=None)
+    assert broken
 
 
 def test_a_stop_of_another_run_changes_nothing(

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,10 +21,10 @@ from support.apps import app_files, write_app
 from flwr_dpkmeans.deploy.guard.approved_fab import digest_of
 from flwr_dpkmeans.deploy.node_command import settings_text
 from flwr_dpkmeans.errors import ConfigurationError
-from simulations.flower import deployment, flower_commands
-from simulations.flower.deployment import Deployment, deployed
+from simulations.flower.deployment import PROJECT, Deployment, deployed
 from simulations.flower.flower_commands import (
     Credentials,
+    Programs,
     connection_text,
     superlink_command,
     supernode_command,
@@ -108,48 +108,49 @@ def test_node_settings_are_toml() -> None:
         settings_text({"data-path": "it's"})
 
 
-def put_program(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
-    """Let one program stand for each of Flower's."""
-    for module in (deployment, flower_commands):
-        monkeypatch.setattr(module, "program", lambda name: program)
+HEALTHY = """
+import http.server, sys
+
+class Healthy(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+
+port = int(sys.argv[sys.argv.index("--port") + 1])
+http.server.HTTPServer(("127.0.0.1", port), Healthy).serve_forever()
+"""
+"""What a SuperLink answers to who asks whether it is there."""
 
 
-def replace_health(
-    monkeypatch: pytest.MonkeyPatch, answers: Callable[[], bool]
-) -> None:
-    """Let ``answers()`` say whether the SuperLink is there."""
-    monkeypatch.setattr(deployment, "is_healthy", lambda port, credentials: answers())
+def standing_for_all(program: str) -> Programs:
+    """One program in the place of each of Flower's."""
+    return Programs(program, program, (program,))
 
 
-def test_a_superlink_that_ends_is_reported_with_its_last_lines(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_superlink_that_ends_is_reported_with_its_last_lines(tmp_path: Path) -> None:
     program = script(tmp_path, "print('the port is taken'); raise SystemExit(3)")
-    put_program(monkeypatch, program)
+    programs = standing_for_all(program)
     with (
         pytest.raises(DeploymentError, match=r"ended with 3.*the port is taken"),
-        deployed(tmp_path, []),
+        deployed(tmp_path, [], programs=programs),
     ):
         pass
 
 
 @linux
-def test_what_a_process_started_ends_with_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_process_started_ends_with_it(tmp_path: Path) -> None:
     # As Flower's SuperLink does with its SuperExec: a child in a session of its own.
     program = script(
         tmp_path,
-        "import pathlib, subprocess, time\n"
+        "import pathlib, subprocess\n"
         "child = subprocess.Popen(['sleep', '60'], start_new_session=True)\n"
         f"pathlib.Path({str(tmp_path / 'child')!r}).write_text(str(child.pid))\n"
-        "time.sleep(60)",
+        + HEALTHY,
     )
-    put_program(monkeypatch, program)
-    replace_health(monkeypatch, (tmp_path / "child").is_file)
+    programs = standing_for_all(program)
 
     def interrupted() -> None:
-        with deployed(tmp_path, []):
+        with deployed(tmp_path, [], programs=programs):
             os.kill(int((tmp_path / "child").read_text()), 0)
             raise KeyboardInterrupt
 
@@ -164,34 +165,32 @@ def test_what_a_process_started_ends_with_it(
 
 
 @linux
-def test_every_node_is_guarded_and_runs_one_app_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_node_is_guarded_and_runs_one_app_only(tmp_path: Path) -> None:
     program = script(
         tmp_path,
-        "import os, time\nprint('SuperNode ID: 1, PATH', os.environ['PATH'],"
-        " flush=True)\ntime.sleep(60)",
+        "import os\nprint('SuperNode ID: 1, PATH', os.environ['PATH'],"
+        " flush=True)\n" + HEALTHY,
     )
-    put_program(monkeypatch, program)
-    monkeypatch.setattr(flower_commands, "SUPERNODE", (program,))
-    replace_health(monkeypatch, lambda: True)
+    programs = standing_for_all(program)
     app = write_app(tmp_path / "app", app_files())
-    with deployed(tmp_path / "federation", [{}, {}], app=app) as there:
+    with deployed(
+        tmp_path / "federation", [{}, {}], app=app, programs=programs
+    ) as there:
         assert there.allowed_app == digest_of(build_fab_from_disk(app))
         for name in ("node-0", "node-1"):
-            programs = tmp_path / "federation" / name / ".flwr" / "guarded-programs"
+            guarded = tmp_path / "federation" / name / ".flwr" / "guarded-programs"
             assert (
-                f"PATH {programs}\n"
+                f"PATH {guarded}\n"
                 in (tmp_path / "federation" / name / "log").read_text()
             )
-            assert there.allowed_app in (programs / "flwr-clientapp").read_text()
+            assert there.allowed_app in (guarded / "flwr-clientapp").read_text()
 
 
-def test_a_failed_run_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_run_says_so(tmp_path: Path) -> None:
     program = script(tmp_path, "print('no such run-config key'); raise SystemExit(1)")
-    put_program(monkeypatch, program)
+    programs = standing_for_all(program)
     with relayed(1) as relay:
-        there = Deployment(tmp_path, 1, relay)
+        there = Deployment(tmp_path, 1, relay, programs=programs)
         with pytest.raises(
             DeploymentError, match=r"ended with 1 .*no such run-config key"
         ):
@@ -238,14 +237,14 @@ with deployment.deployed(folder, []):
 def test_a_guard_ends_everything_if_the_command_is_killed(tmp_path: Path) -> None:
     script(
         tmp_path,
-        "import pathlib, subprocess, time\n"
+        "import pathlib, subprocess\n"
         "child = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
         f"pathlib.Path({str(tmp_path / 'child')!r}).write_text(str(child.pid))\n"
         "time.sleep(600)",
     )
     killed = subprocess.run(
         [sys.executable, "-c", KILLED, str(tmp_path)],
-        cwd=deployment.PROJECT,
+        cwd=PROJECT,
         check=False,
     )
     assert killed.returncode == -signal.SIGKILL

@@ -585,7 +585,7 @@ FAULTS: dict[str, Fault] = {
         "knows no key by this clock",
     ),
     "version": Fault(
-        lambda place: install_flower(place.patch, "1.43.0"),
+        lambda place: install_flower(place.patch, place.root, "1.43.0"),
         "flower",
         WRONG,
         "Flower 1.43.0 was not tried: 1.41 and 1.42 were: pip install .*, or say",

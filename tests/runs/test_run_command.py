@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.flower_command import write_flower
 from support.machine import replace_start
 
 from flwr_dpkmeans.__main__ import main
@@ -50,11 +51,7 @@ def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def put_flower(monkeypatch: pytest.MonkeyPatch, folder: Path, program: str) -> None:
     """Let a program of Python be Flower's command, for processes that are started."""
-    command = folder / "path" / "flwr" / "cli"
-    command.mkdir(parents=True, exist_ok=True)
-    for package in (command, command.parent):
-        (package / "__init__.py").touch()
-    (command / "app.py").write_text(program)
+    write_flower(folder / "path", program)
     monkeypatch.setenv("PYTHONPATH", str(folder / "path"))
 
 

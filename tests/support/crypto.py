@@ -26,13 +26,6 @@ def replace_stream(
     patch.setattr(ciphers, "stream", stream)
 
 
-def replace_seal(
-    patch: pytest.MonkeyPatch, seal: Callable[[bytes, bytes, bytes], bytes]
-) -> None:
-    """Let ``seal(key, plaintext, associated)`` close boxes."""
-    patch.setattr(ciphers, "seal", seal)
-
-
 def replace_derivation(patch: pytest.MonkeyPatch, derive: Callable[..., bytes]) -> None:
     """Let ``derive(key, purpose, *context)`` make keys of a key."""
     patch.setattr(keys, "derive_key", derive)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from flwr_dpkmeans.secagg import agreement, graph
+from flwr_dpkmeans.secagg import agreement
 from flwr_dpkmeans.secagg.agreement import cohort_of, combine, lock, survivors_view
 from flwr_dpkmeans.secagg.keys import agree_pair_keys, piece
 from flwr_dpkmeans.secagg.messages import (
@@ -109,9 +109,7 @@ class HostileServer:
 
     @property
     def threshold(self) -> int:
-        return graph.recovery_graph(
-            len(self.federation.states), self._any.max_silent
-        ).threshold
+        return self.federation.session.graph.threshold
 
     @property
     def _any(self) -> Recover:
@@ -228,9 +226,7 @@ class HostileServer:
             transcript = self.transcript(node)
             length = self.federation.length
             total += self.sent[node].masked.values
-            total -= agreement.self_mask(
-                selves[node], RUN, node, self.asked, transcript, length
-            )
+            total -= self.self_mask(node, selves[node])
             for peer in self.neighbours(node):
                 if peer not in self.told[node]:
                     continue
@@ -247,6 +243,12 @@ class HostileServer:
                     pair, node, peer, self.asked, transcript, length
                 )
         return total
+
+    def self_mask(self, node: int, seed: bytes) -> Words:
+        """What a client adds to its vector besides what it shares with others."""
+        return agreement.self_mask(
+            seed, RUN, node, self.asked, self.transcript(node), self.federation.length
+        )
 
     def readable_parts(self) -> list[set[int]]:
         """The smallest sets of clients whose sum this server can read.

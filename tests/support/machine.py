@@ -18,8 +18,6 @@ from typing import Any
 
 import pytest
 
-from flwr_dpkmeans.flower import _private
-
 
 def replace_call(
     patch: pytest.MonkeyPatch, name: str, call: Any, *, of: Any = os
@@ -74,9 +72,13 @@ def replace_start(patch: pytest.MonkeyPatch, start: Callable[..., Any]) -> None:
     replace_call(patch, "Popen", start, of=subprocess)
 
 
-def install_flower(patch: pytest.MonkeyPatch, version: str) -> None:
-    """Let another version of Flower be installed."""
-    patch.setattr(_private, "flower_version", lambda: version)
+def install_flower(patch: pytest.MonkeyPatch, folder: Path, version: str) -> None:
+    """Let another version of Flower be what Python sees first, by its name alone."""
+    site = folder / f"site-{version}"
+    about = site / f"flwr-{version}.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text(f"Name: flwr\nVersion: {version}\n")
+    patch.syspath_prepend(site)
 
 
 def replace_sync(patch: pytest.MonkeyPatch, sync: Callable[[int], None]) -> None:

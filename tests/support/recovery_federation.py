@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import ProtocolError
+from flwr_dpkmeans.secagg.graph import RecoveryGraph
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import (
     FinishRequest,
@@ -83,6 +84,17 @@ class RecoveryFederation:
             max_silent=max_silent, authored=authored,
         )  # fmt: skip
         return cls(states, session, rounds[0], np.random.default_rng(seed), length)
+
+    def made_of(
+        self, client: type[Recover], graph: RecoveryGraph | None = None
+    ) -> RecoveryFederation:
+        """The run with other clients, and a server that goes by the same graph."""
+        self.states = {
+            node: client(**vars(state)) for node, state in self.states.items()
+        }
+        if graph is not None:
+            self.session.graph = graph
+        return self
 
     def share(self, silent: Collection[int] = ()) -> None:
         """The exchange of key shares."""

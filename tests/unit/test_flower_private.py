@@ -202,13 +202,13 @@ def test_everything_private_that_is_used_is_looked_at_here() -> None:
 
 
 def test_a_flower_that_was_not_tried_is_refused_unless_its_operator_takes_it(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for version in ("1.41.0", "1.42.0", "1.42.7"):
-        install_flower(monkeypatch, version)
+        install_flower(monkeypatch, tmp_path, version)
         assert require_tried_flower(allow_untested=False) == f"Flower {version}"
     for version in ("1.40.2", "1.43.0", "2.0"):
-        install_flower(monkeypatch, version)
+        install_flower(monkeypatch, tmp_path, version)
         with pytest.raises(ConfigurationError, match=r"was not tried: 1\.41 and"):
             require_tried_flower(allow_untested=False)
         with pytest.raises(NoteError, match="allow-untested-flower takes it"):

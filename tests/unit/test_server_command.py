@@ -14,22 +14,23 @@ import shutil
 import socket
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import httpx
 import pytest
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 from flwr.cli.build import build_fab_from_files
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
-from support.apps import app_files, packed
+from support.apps import app_files, packed, write_app
+from support.flower_command import FlowerCommand
 from support.machine import replace_call, replace_room, replace_start, replace_time
 from support.node_files import write_node
+from support.superlink_register import Register, operated
 from support.superlink_stand_in import standing_in
 
 from flwr_dpkmeans.__main__ import main
@@ -40,7 +41,7 @@ from flwr_dpkmeans.deploy.findings import app_hash, require_outside_apps
 from flwr_dpkmeans.deploy.guard.approved_fab import digest_of
 from flwr_dpkmeans.deploy.invitation import Invitation
 from flwr_dpkmeans.deploy.server_options import ServerOptions
-from flwr_dpkmeans.errors import ConfigurationError, PeerError
+from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower._private import parsed_settings
 from flwr_dpkmeans.flower.progress import recorded_progress
 from flwr_dpkmeans.flower.round_trip import RoundTrip
@@ -580,55 +581,18 @@ def test_a_key_in_server_toml_that_is_not_known_is_told(office: Path) -> None:
         server_command.is_healthy(1, office / "none.crt")
 
 
-class Register:
-    """A SuperLink's register, as its operator sees it."""
-
-    def __init__(self) -> None:
-        self.nodes_info: list[NodeInfo] = []
-        self.is_up = True
-
-    def ListNodes(self, _: object) -> Register:
-        if not self.is_up:
-            raise httpx.ConnectError("no")
-        return self
-
-    def RegisterNode(self, request: Any) -> None:
-        node = NodeInfo(
-            node_id=10**18 + len(self.nodes_info),
-            public_key=request.public_key,
-            name=request.name,
-        )
-        node.status, node.registered_at = "registered", "2026-11-23T08:00:00.123+00:00"
-        self.nodes_info.append(node)
-
-    def close(self) -> None: ...
-
-
-def operate(monkeypatch: pytest.MonkeyPatch, register: Register) -> None:
-    """Let an operator see a register."""
-    monkeypatch.setattr(ServerOptions, "client", lambda _: closing(register))
-
-
-def replace_health(
-    monkeypatch: pytest.MonkeyPatch, answers: Callable[[], bool]
-) -> None:
-    """Let ``answers()`` say whether the SuperLink is there."""
-    monkeypatch.setattr(server_command, "is_healthy", lambda *_: answers())
-
-
-def list_runs(
-    monkeypatch: pytest.MonkeyPatch, runs: Callable[[], list[dict[str, str]]]
-) -> None:
-    """Let ``runs()`` be what Flower lists."""
-    monkeypatch.setattr(server_command, "listed_runs", lambda _: runs())
+@pytest.fixture
+def register(office: Path) -> Iterator[Register]:
+    """The office's SuperLink, as its operator sees it."""
+    with operated(ServerOptions.load(office)) as register:
+        yield register
 
 
 @pytest.fixture
-def register(monkeypatch: pytest.MonkeyPatch) -> Register:
-    one = Register()
-    operate(monkeypatch, one)
-    replace_health(monkeypatch, lambda: one.is_up)
-    return one
+def flower(office: Path, monkeypatch: pytest.MonkeyPatch) -> FlowerCommand:
+    """Flower's command, where the operator types."""
+    monkeypatch.chdir(office.parent)
+    return FlowerCommand(office.parent)
 
 
 def test_parties_are_let_in_once_each_under_their_names(
@@ -685,9 +649,9 @@ def test_parties_are_let_in_once_each_under_their_names(
 
 
 def test_a_superlink_that_is_killed_while_it_is_asked_does_not_answer(
-    office: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    office: Path, register: Register, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    replace_health(monkeypatch, lambda: True)  # nobody listens
+    register.is_up = False  # Yet it has just said that it is healthy.
     assert main(["server", "status", str(office)]) == 1
     assert "does not answer" in capsys.readouterr().out
 
@@ -696,7 +660,7 @@ def test_status_calls_parties_by_their_names_and_tells_why_runs_failed(
     office: Path,
     register: Register,
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    flower: FlowerCommand,
 ) -> None:
     failed = {
         "run-id": "12",
@@ -715,7 +679,7 @@ def test_status_calls_parties_by_their_names_and_tells_why_runs_failed(
         "status-details": "N/A",
     }
     running |= {"finished-at": "N/A", "running-at": "2026-11-23 08:00:03Z"}
-    list_runs(monkeypatch, lambda: [failed, running])
+    flower.list([failed, running])
     join(office, "ward-7")
     join(office, "ward-8")
     server_command.let_in(ServerOptions.load(office))
@@ -749,7 +713,7 @@ def test_status_calls_parties_by_their_names_and_tells_why_runs_failed(
         "silent": 0,
     }
     assert told["runs"][1]["why"] == "CohortError: few"
-    register.is_up = False
+    register.is_healthy = False
     assert main(["server", "status", str(office)]) == 1
     assert capsys.readouterr().out.splitlines()[1].split() == ["ward-7", "not", "known"]
 
@@ -758,10 +722,10 @@ def test_status_says_who_is_online_and_silent(
     office: Path,
     register: Register,
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    flower: FlowerCommand,
 ) -> None:
     """A node that is dead inside keeps its connection, and every run fails with it."""
-    list_runs(monkeypatch, list)
+    flower.list([])
     join(office, "ward-7")
     join(office, "ward-8")
     server_command.let_in(ServerOptions.load(office))
@@ -813,29 +777,6 @@ def folder(office: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def typed(office: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """What Flower is called with, among no nodes yet."""
-    typed: list[list[str]] = []
-
-    def streamed(
-        superlink: str | None,
-        arguments: list[str],
-        environment: dict[str, str],
-        patience: object,
-    ) -> int:
-        assert (superlink, environment["FLWR_HOME"]) == (
-            None,
-            str(office / "superlink" / "home"),
-        )
-        typed.append(arguments)
-        return 0
-
-    monkeypatch.setattr(run_command, "_streamed", streamed)
-    operate(monkeypatch, Register())
-    return typed
-
-
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
@@ -858,25 +799,19 @@ def typed(office: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     ],
 )  # fmt: skip
 def test_what_a_run_would_end_with_is_said_before_it_is_asked_for(
-    office: Path, folder: Path, typed: list[Any], capsys: pytest.CaptureFixture[str],
-    changed: str, sentence: str,
+    office: Path, folder: Path, register: Register, flower: FlowerCommand,
+    capsys: pytest.CaptureFixture[str], changed: str, sentence: str,
 ) -> None:  # fmt: skip
     config = f"n-clusters=3 bounds='0,1' {changed.format(folder=folder)}"
     assert main(["run", str(folder), "--server", str(office), "-c", config]) == 1
     assert re.search(sentence, capsys.readouterr().err)
-    assert typed == []
+    assert flower.started == []
 
 
 def test_paths_of_a_run_are_those_of_who_types_them(
-    office: Path, folder: Path, typed: list[list[str]], monkeypatch: pytest.MonkeyPatch
+    office: Path, folder: Path, register: Register, flower: FlowerCommand
 ) -> None:
     """The ServerApp has another working directory."""
-    drafted = SimpleNamespace(
-        config=SimpleNamespace(n_clients=3),
-        draft=lambda n: SimpleNamespace(n_clients=n),
-    )
-    monkeypatch.setattr(run_command, "checked_strategy", lambda *_, **__: drafted)
-    monkeypatch.chdir(office.parent)
     Path("box.csv").write_text("feature,lower,upper\nage,0,100\nweight,0,100\n")
     Path("points.csv").write_text("age,weight\n" + "1,2\n3,4\n" * 20)
     given = ["run", str(folder), "--server", str(office), "-c"]
@@ -886,42 +821,43 @@ def test_paths_of_a_run_are_those_of_who_types_them(
     )
     assert (
         main([*given, config])
-        == main([*given, "bounds='0,1' server-data='iris' algorithm='server_lloyd'"])
+        == main([*given, "bounds='0,10' server-data='iris' algorithm='server_lloyd'"])
         == 0
     )
-    assert set(config.replace("='box", f"='{office.parent}/box").split()[:1]) < set(
-        typed[0][2].split()
-    )
-    for name in ("points.csv", "here"):
-        assert f"='{office.parent}/{name}'" in typed[0][2]
-    assert "bounds='0,1' server-data='iris'" in typed[1][2]
+    (_, first), (_, second) = flower.started
+    for name in ("box.csv", "points.csv", "here"):
+        assert f"='{office.parent}/{name}'" in first[2]
+    assert "bounds='0,10' server-data='iris'" in second[2]
 
 
 def test_a_run_without_one_of_the_parties_waits_for_the_others(
-    office: Path, folder: Path, typed: list[list[str]]
+    office: Path, folder: Path, register: Register, flower: FlowerCommand
 ) -> None:
     """By an option of the command, which the app hears as its key."""
     config = "bounds='0,1' cohort.min-clients=2"
     words = ["run", str(folder), "--server", str(office), "-c", config]
     assert main([*words, "--without", NAMES[1]]) == 0
-    settings = parsed_settings([typed[0][2]])
+    ((_, words_of_flower),) = flower.started
+    settings = parsed_settings([words_of_flower[2]])
     assert (settings["without"], settings["num-clients"]) == (NAMES[1], 2)
-    assert "--without" not in typed[0]
+    assert "--without" not in words_of_flower
     assert main([*words[:-1], f"{config} parties='{NAMES[0]}, {NAMES[2]}'"]) == 0
-    assert parsed_settings([typed[1][2]])["num-clients"] == 2
+    _, words_of_flower = flower.started[-1]
+    assert parsed_settings([words_of_flower[2]])["num-clients"] == 2
 
 
 def test_a_misspelt_party_is_named_before_anything_starts(
     office: Path,
     folder: Path,
-    typed: list[list[str]],
+    register: Register,
+    flower: FlowerCommand,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     words = ["run", str(folder), "--server", str(office), "-c", "bounds='0,1'"]
     assert main([*words, "--without", f"{NAMES[1]}x"]) == 1
     error = capsys.readouterr().err
     assert f"no party '{NAMES[1]}x' is invited: did you mean '{NAMES[1]}'?" in error
-    assert typed == []
+    assert flower.started == []
 
 
 def test_the_check_plans_the_apps_own_configuration(office: Path, folder: Path) -> None:
@@ -966,8 +902,8 @@ def test_a_superlink_that_does_not_run_gets_no_run(
 
 
 def test_a_run_is_handed_what_the_server_knows_and_no_other_app(
-    office: Path, folder: Path, typed: list[list[str]],
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    office: Path, folder: Path, register: Register, flower: FlowerCommand,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     join(office, "ward-7")
     join(office, "ward-9")
@@ -986,18 +922,19 @@ def test_a_run_is_handed_what_the_server_knows_and_no_other_app(
         == 0
     )
     output = f"output='{office / 'results'}'"
-    assert typed[0] == [
-        app,
-        "--stream",
-        "--run-config",
-        f"cohort.min-clients=3 num-clients=3 {output} n-clusters=3 bounds='0,1'",
-    ]
+    home = str(office / "superlink" / "home")
+    settings_of_first = (
+        f"cohort.min-clients=3 num-clients=3 {output} n-clusters=3 bounds='0,1'"
+    )
+    first, second = flower.started
+    assert first == (home, [app, "--run-config", settings_of_first, "--stream"])
     more = (
         f"cohort.min-clients=2 num-clients=2 {output} algorithm='fastlloyd'"
         " bounds='0,1' n-clusters=4"
     )
     more += " n-features=2 fastlloyd.alpha=0.5"
-    assert typed[1] == [app, "--run-config", more, "--format", "json"]
+    words = [app, "--run-config", more, "--format", "json", "--stream"]
+    assert second == (home, words)
     assert (
         capsys.readouterr().err.count(f"{office / 'results'} has the server's report")
         == 2
@@ -1013,11 +950,7 @@ def test_a_run_is_handed_what_the_server_knows_and_no_other_app(
         == 0
     )  # fmt: skip
     assert f"{elsewhere} has the server's report" in capsys.readouterr().err
-    with monkeypatch.context() as another:
-        another.setattr(run_command, "is_own", lambda _: False)
-        assert main(["run", app, *given]) == 0
-        assert "report" not in capsys.readouterr().err  # another app writes none
-    del typed[2:]
+    n_started = len(flower.started)
     assert main(["run", app, *given, "-c", "n-clusters=="]) == 1
     assert "configuration string is in an invalid format" in capsys.readouterr().err
     assert main(["run", app, *given, "-c", "n-clusterz=3"]) == 1
@@ -1028,7 +961,20 @@ def test_a_run_is_handed_what_the_server_knows_and_no_other_app(
     (folder / "counted.py").write_text("changed")
     assert main(["run", app, *given]) == 1
     assert "but the invitation proposes" in capsys.readouterr().err
-    assert len(typed) == 2
+    assert len(flower.started) == n_started
+
+
+def test_a_run_of_another_app_is_handed_on_without_a_word_of_reports(
+    office: Path, register: Register, flower: FlowerCommand,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Nobody here knows what it writes."""
+    other = write_app(office.parent / "other", app_files())
+    rewrite(office / "invitation.toml", digest_of(FAB), app_hash(other))
+    capsys.readouterr()
+    assert main(["run", str(other), "--server", str(office)]) == 0
+    assert "report" not in capsys.readouterr().err
+    assert [words for _, words in flower.started] == [[str(other), "--stream"]]
 
 
 def test_folders_of_a_federation_in_the_project_do_not_change_the_app() -> None:
@@ -1052,15 +998,11 @@ def test_folders_of_a_federation_in_the_project_do_not_change_the_app() -> None:
     assert build_fab_from_files(own)[0] == build_fab_from_files(own | beside)[0]
 
 
-def unanswered() -> None:
-    raise PeerError("none now.")
-
-
 def test_results_are_listed_for_a_server_a_node_and_a_folder(
     office: Path,
     register: Register,
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    flower: FlowerCommand,
 ) -> None:
     costs = {
         "epsilon": 1.0, "delta": 1e-6, "epsilon_requested": 1.0,
@@ -1093,7 +1035,7 @@ def test_results_are_listed_for_a_server_a_node_and_a_folder(
         "status-details": "why",
     }
     failed["finished-at"] = "2020-01-01 08:01:00Z"
-    list_runs(monkeypatch, lambda: [failed])
+    flower.list([failed])
     capsys.readouterr()
     assert main(["results", str(office / "misspelt")]) == 1
     assert (
@@ -1110,12 +1052,13 @@ def test_results_are_listed_for_a_server_a_node_and_a_folder(
         assert main(["results", str(place)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "4 2020-01-01 08:01:00Z finished:failed why"
-    list_runs(monkeypatch, unanswered)
+    flower.answer("nothing that is a list")
     assert main(["results", str(office)]) == 0
     told_yet = capsys.readouterr()
     assert (told_yet.out.splitlines(), told_yet.err) == (
         lines[1:2],
-        "runs that failed are not told: none now.\n",
+        "runs that failed are not told: the SuperLink lists no runs now: see whether it"
+        " is being started again, then ask again.\n",
     )
     told = (
         "5 2026-11-23 08:00:00Z PRIVATE: epsilon 1 at delta 1e-06 per record;"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -70,10 +71,7 @@ def _lloyd(
     n_clusters: int,
     generator: np.random.Generator,
 ) -> tuple[FloatArray, float]:
-    """One start by k-means++, and Lloyd steps to centers on the grid.
-
-    Sums of grid points are the same everywhere.
-    """
+    """One start by k-means++, and Lloyd steps from there."""
     positions = plus_plus(
         points,
         weights,
@@ -81,6 +79,19 @@ def _lloyd(
         generator,
         is_greedy=True,
     )
+    return lloyd_from(points, weights, positions)
+
+
+def lloyd_from(
+    points: FloatArray,
+    weights: FloatArray,
+    positions: Sequence[int],
+) -> tuple[FloatArray, float]:
+    """Take Lloyd steps from some of the points (n, c), to centers on the grid.
+
+    Centers (k, c) and weighted cost. Sums of grid points are the same everywhere.
+    """
+    n_clusters = len(positions)
     centers, weighted = round_to_grid(points[positions]), points * weights[:, None]
     close = _CLOSE * float(points.var(axis=0).mean())
     for _ in range(_MOST_STEPS):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import io
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +45,7 @@ START, PASSES = "proxy_start.png", "proxy_passes.png"
 _ROW, _PROXY, _CENTROID, _BEST = "#A4ABB2", "#0072B2", "#D55E00", "#000000"
 """Blue and vermilion of Okabe and Ito's palette."""
 _N_CLUSTERS = 15
-_ROWS, _ROWS_SHOWN = 5000, 1200
-_WIDE_ROWS, _WIDE_CLUSTERS = 20_000, 10
+_ROWS_SHOWN = 1200
 _START_EPSILON, _PASSES_EPSILON = 0.2, 0.4
 """Small enough that the start is seen to be mended."""
 _COLOURS = 96
@@ -53,7 +53,19 @@ _SEED = 4
 _DPI = 100
 
 
-def main(arguments: list[str] | None = None) -> int:
+@dataclass(frozen=True)
+class Sizes:
+    """How much is drawn from: rows of both tables, and clusters of the wide one."""
+
+    rows: int = 5000
+    wide_rows: int = 20_000
+    wide_clusters: int = 10
+
+
+_PAGES = Sizes()
+
+
+def main(arguments: list[str] | None = None, sizes: Sizes = _PAGES) -> int:
     """Draw both pictures; 2 on a mistake of the caller."""
     parser = argparse.ArgumentParser(
         prog="python -m simulations.papers.proxy pictures", description=__doc__
@@ -70,50 +82,50 @@ def main(arguments: list[str] | None = None) -> int:
 
     def run() -> None:
         files = {
-            START: draw_start(options.start_epsilon, options.seed),
-            PASSES: draw_passes(options.passes_epsilon, options.seed),
+            START: draw_start(options.start_epsilon, options.seed, sizes),
+            PASSES: draw_passes(options.passes_epsilon, options.seed, sizes),
         }
         write_files(Path(options.output), files)
 
     return exit_code(run)
 
 
-def blobs() -> Array:
-    """Draw 5000 rows around 15 centres that keep their distance, in the square."""
+def blobs(n_rows: int) -> Array:
+    """Draw rows around 15 centres that keep their distance, in the square."""
     generator = np.random.default_rng(7)
     centres: list[Array] = []
     while len(centres) < _N_CLUSTERS:
         candidate = generator.uniform(-0.75, 0.75, 2)
         if all(np.linalg.norm(candidate - other) > 0.33 for other in centres):
             centres.append(candidate)
-    labels = generator.integers(_N_CLUSTERS, size=_ROWS)
+    labels = generator.integers(_N_CLUSTERS, size=n_rows)
     widths = generator.uniform(0.04, 0.075, (_N_CLUSTERS, 2))
     points = np.array(centres)[labels] + widths[labels] * generator.standard_normal(
-        (_ROWS, 2)
+        (n_rows, 2)
     )
     return round_to_grid(np.clip(points, -1.0, 1.0))
 
 
-def wide_blobs() -> tuple[Array, Array]:
-    """Draw 20,000 rows of 10 Gaussians in 100 dimensions that can be told apart on two
-    axes, and their means.
+def wide_blobs(sizes: Sizes) -> tuple[Array, Array]:
+    """Draw rows of Gaussians in 100 dimensions that can be told apart on two axes, and
+    their means.
     """
     drawn = draw_gaussian_mixture(
         np.random.default_rng(214),
         n_clients=1,
-        points_per_client=_WIDE_ROWS,
-        n_components=_WIDE_CLUSTERS,
+        points_per_client=sizes.wide_rows,
+        n_components=sizes.wide_clusters,
         variance=0.1,
     )
     bounds = Bounds((-1.0,), (2.0,))
     return round_to_grid(bounds.scale(drawn.clients[0])), bounds.scale(drawn.means)
 
 
-def draw_start(epsilon: float, seed: int) -> bytes:
+def draw_start(epsilon: float, seed: int, sizes: Sizes = _PAGES) -> bytes:
     """Draw a run in two dimensions: ellipsoid and proxies, weights, clustered start,
     refinements.
     """
-    points = blobs()
+    points = blobs(sizes.rows)
     played = play(
         build(public_of(points, _N_CLUSTERS, "proxy_lloyd", epsilon)),
         points,
@@ -125,7 +137,7 @@ def draw_start(epsilon: float, seed: int) -> bytes:
     panels: list[tuple[str, Callable[[Any], None]]] = [
         (
             "1  Box of the private covariance, and proxies",
-            lambda axes: _ellipsoid_panel(axes, covariance),
+            lambda axes: _ellipsoid_panel(axes, covariance, sizes.rows),
         ),
         (
             "2  Proxies weighed by likely counts",
@@ -169,12 +181,12 @@ def draw_start(epsilon: float, seed: int) -> bytes:
     return _encoded(figure)
 
 
-def draw_passes(epsilon: float, seed: int) -> bytes:
+def draw_passes(epsilon: float, seed: int, sizes: Sizes = _PAGES) -> bytes:
     """Draw the three passes over proxies in the private eigenspace of a table of 100
     columns.
     """
-    points, means = wide_blobs()
-    public = public_of(points, _WIDE_CLUSTERS, "proxy_lloyd", epsilon)
+    points, means = wide_blobs(sizes)
+    public = public_of(points, sizes.wide_clusters, "proxy_lloyd", epsilon)
     played = play(build(public), points, seed)
     passes = [step for step in played if step.name.startswith("proxies")]
     extras = passes[0].before.extras
@@ -224,7 +236,7 @@ def draw_passes(epsilon: float, seed: int) -> bytes:
             axes.set_ylabel("second private axis")
     n_components = extras[AXES].shape[1]
     figure.suptitle(
-        f"{len(points)} rows of {points.shape[1]} columns, k = {_WIDE_CLUSTERS},"
+        f"{len(points)} rows of {points.shape[1]} columns, k = {sizes.wide_clusters},"
         f" epsilon {epsilon:g} in all; 2 of the {n_components} axes that proxies live"
         " on; grey: private rows",
         fontsize=10,
@@ -232,11 +244,11 @@ def draw_passes(epsilon: float, seed: int) -> bytes:
     return _encoded(figure)
 
 
-def _ellipsoid_panel(axes: Any, step: Played) -> None:
+def _ellipsoid_panel(axes: Any, step: Played, n_rows: int) -> None:
     """Proxies of the first pass, and the parallelepiped that most of them were drawn
     in.
     """
-    centre, ellipsoid = step.after.extras[CENTRE], _ellipsoid(step)
+    centre, ellipsoid = step.after.extras[CENTRE], _ellipsoid(step, n_rows)
     # A uniform variable on [-a, a] has the variance a^2 / 3.
     half = ellipsoid.axes * np.sqrt(3.0 * ellipsoid.variances)
     corners = centre + np.array([(-1, -1), (-1, 1), (1, 1), (1, -1), (-1, -1)]) @ half.T
@@ -265,11 +277,11 @@ def _ellipsoid_panel(axes: Any, step: Played) -> None:
     )
 
 
-def _ellipsoid(step: Played) -> Ellipsoid:
+def _ellipsoid(step: Played, n_rows: int) -> Ellipsoid:
     """The ellipsoid that followed from a released outer product."""
     before, (block,) = step.before.extras, step.blocks
     spread, d = float(before[SPREAD][0]), len(before[CENTRE])
-    unit = (ProxyOptions().clip * spread) ** 2 / _ROWS
+    unit = (ProxyOptions().clip * spread) ** 2 / n_rows
     matrix = symmetric_from_triangle(step.released[block.name], d) * unit
     return ellipsoid_of(matrix, block.noise_scale * unit, spread**2 / d)
 

@@ -37,6 +37,7 @@ from simulations.papers.feddp.mixture_runs import (
     DELTA,
     N_CLUSTERS,
     PAPER,
+    Setting,
     all_rows,
     drawn,
     optimum,
@@ -125,13 +126,21 @@ def _max_cover(seed: int) -> LabelledPoints:
 
 
 @lru_cache(maxsize=4)
-def _optimum(unit: str, seed: int) -> float:
+def _optimum(setting: Setting, seed: int) -> float:
     """Non-private optimum of a mixture."""
-    return optimum(PAPER[unit], seed, 0)
+    return optimum(setting, seed, 0)
 
 
-def run_job(job: Job) -> Outcome:
-    """Fit once and look at the exact data for the cost."""
+def run_job(job: Job, mixtures: Mapping[str, Setting] = PAPER) -> Outcome:
+    """Fit once and look at the exact data for the cost.
+
+    Parameters
+    ----------
+    job : Job
+        What is fitted.
+    mixtures : mapping of str to Setting
+        By unit, what a mixture is drawn from.
+    """
     case = job.case
     options: dict[str, Any] = {
         "engine": "direct",
@@ -140,11 +149,12 @@ def run_job(job: Job) -> Outcome:
         "random_state": job.seed,
     }
     if case.data == "mixture":
-        mixture = drawn(PAPER[case.unit], job.seed)
+        setting = mixtures[case.unit]
+        mixture = drawn(setting, job.seed)
         parts, rows, least = (
             list(mixture.clients),
-            all_rows(PAPER[case.unit], job.seed),
-            _optimum(case.unit, job.seed),
+            all_rows(setting, job.seed),
+            _optimum(setting, job.seed),
         )
         options |= {"delta": DELTA, "unit": case.unit}
         bounds = (MIXTURE_BOUNDS.lower, MIXTURE_BOUNDS.upper)

@@ -108,9 +108,7 @@ def test_flwr_build_makes_a_complete_fab(copies: list[Path]) -> None:
     assert not any(name.startswith("tests/unit") for name in inside)
 
 
-def test_the_app_for_the_hub_keeps_its_limits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_app_for_the_hub_keeps_its_limits(tmp_path: Path) -> None:
     """As Flower would upload it."""
     from flwr.cli.app_cmd.publish import _validate_files
     from flwr.cli.build import build_fab_from_files
@@ -137,13 +135,11 @@ def test_the_app_for_the_hub_keeps_its_limits(
     assert "<img" not in readme
     with pytest.raises(SystemExit, match="is not empty"):
         write_app(tmp_path / "hub")
-    monkeypatch.setattr(
-        "simulations.flower.hub.PROJECT", tmp_path
-    )  # as where a wheel is installed
+    installed = tmp_path  # As where a wheel is, beside nothing of the project.
     with pytest.raises(
         SystemExit, match="is no copy of the project, whose files these are"
     ):
-        write_app(tmp_path / "other")
+        write_app(tmp_path / "other", installed)
 
 
 def test_the_wheel_installs_and_runs(copies: list[Path], tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -88,13 +87,13 @@ def test_equal_seeds_give_equal_centroids_with_noise_shares_and_sampled_clients(
 
 
 def test_a_run_that_cannot_be_ends_with_the_sentence_about_its_file(
-    superlink: RaySuperLink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     # Each worker takes seconds to import everything, and one is enough to find no file.
-    monkeypatch.setattr(
-        superlink,
-        "backend",
-        replace(superlink.backend, client_resources_num_cpus=os.cpu_count() or 1),
+    backend = RayBackend(
+        timeout=300.0,
+        max_bytes=8_000_000_000,
+        client_resources_num_cpus=os.cpu_count() or 1,
     )
     config = {
         "data": str(tmp_path / "none.csv"),
@@ -103,7 +102,7 @@ def test_a_run_that_cannot_be_ends_with_the_sentence_about_its_file(
         "n-clusters": 3,
     }
     with pytest.raises(DataError, match=r"none\.csv"):
-        run_on_ray(config, n_nodes=2, folder=tmp_path, superlink=superlink)
+        run_on_ray(config, n_nodes=2, folder=tmp_path, backend=backend)
     # Flower tells of the failed run by a traceback of its own, after the sentence.
     assert "none.csv" in (tmp_path / "flwr.log").read_text().partition("Traceback")[0]
     # Of a run that was refused there is how it ended, and no result.

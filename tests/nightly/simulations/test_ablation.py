@@ -239,9 +239,7 @@ def test_the_mixture_is_in_the_box_and_its_optimum_is_found() -> None:
     assert optimum(WIDE) == pytest.approx(100 * 0.5 / 3.2**2, rel=0.05)
 
 
-def test_the_pages_pictures_are_those_of_the_command(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_pages_pictures_are_those_of_the_command(tmp_path: Path) -> None:
     committed = {
         name: proxy_pictures.FOLDER / name
         for name in (proxy_pictures.START, proxy_pictures.PASSES)
@@ -251,9 +249,7 @@ def test_the_pages_pictures_are_those_of_the_command(
         assert path.read_bytes().startswith(PNG)
         assert path.stat().st_size < 200_000
         assert f"figures/{name}" in page
-    smaller: dict[str, Any] = {"_ROWS": 600, "_WIDE_ROWS": 500, "_WIDE_CLUSTERS": 3}
-    for name, value in smaller.items():
-        monkeypatch.setattr(proxy_pictures, name, value)
+    smaller = proxy_pictures.Sizes(600, 500, 3)
     arguments = [
         "--start-epsilon",
         "50",
@@ -262,6 +258,6 @@ def test_the_pages_pictures_are_those_of_the_command(
         "--output",
         str(tmp_path),
     ]
-    assert proxy_pictures.main(arguments) == 0
+    assert proxy_pictures.main(arguments, smaller) == 0
     for name in committed:
         assert (tmp_path / name).read_bytes().startswith(PNG)

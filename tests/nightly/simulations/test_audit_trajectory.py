@@ -102,11 +102,9 @@ def test_counts_and_means_of_one_client_are_its_sums() -> None:
     assert view.counts.sum(axis=1).tolist() == [30.0] * 4
 
 
-def test_command(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(trajectory, "ALGORITHMS", ("fastlloyd", "lloyd"))
-    assert trajectory.main(["--runs", "1", "--output", str(tmp_path)]) == 0
+def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--runs", "1", "--methods", "fastlloyd", "lloyd"]
+    assert trajectory.main([*words, "--output", str(tmp_path)]) == 0
     assert "centroids in the clear" in capsys.readouterr().out
     with (tmp_path / trajectory.CSV_FILE).open() as file:
         lines = list(csv.DictReader(file))

@@ -6,12 +6,10 @@ Its cases, and one row of a small federation.
 from __future__ import annotations
 
 from dataclasses import replace
-from types import MappingProxyType
 
 import pytest
 
-from simulations.papers.feddp.mixture_runs import PAPER, Setting
-from simulations.papers.proxy import utility as proxy_utility
+from simulations.papers.feddp.mixture_runs import PAPER
 from simulations.papers.proxy.utility import (
     Case,
     Job,
@@ -39,21 +37,12 @@ def test_limits_stand_where_they_were_asked_for() -> None:
 @pytest.mark.parametrize(
     ("unit", "server"), [("record", True), ("record", False), ("client", True)]
 )
-def test_a_job_measures_what_is_above_the_optimum(
-    monkeypatch: pytest.MonkeyPatch, unit: str, server: bool
-) -> None:
-    small = MappingProxyType(
-        {
-            name: replace(setting, n_clients=30, rows=40)
-            for name, setting in PAPER.items()
-        }
-    )
-    assert isinstance(small[unit], Setting)
-    monkeypatch.setattr(proxy_utility, "PAPER", small)
-    proxy_utility._optimum.cache_clear()
+def test_a_job_measures_what_is_above_the_optimum(unit: str, server: bool) -> None:
+    small = {
+        name: replace(setting, n_clients=30, rows=40) for name, setting in PAPER.items()
+    }
     case = Case("mixture", unit, server, 10, 1e4, None)
-    outcome = run_job(Job(case, "proxy_lloyd", 0))
-    proxy_utility._optimum.cache_clear()
+    outcome = run_job(Job(case, "proxy_lloyd", 0), small)
     # Without noise to speak of, clipping and assignment leave a little above the
     # optimum of some 49 per point.
     assert -0.01 < outcome.value < 3.0

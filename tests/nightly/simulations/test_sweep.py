@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pandas as pd
 import pytest
@@ -134,9 +134,7 @@ def test_a_failing_run_is_a_row_with_its_reason_and_is_run_again(
     assert set(read_table(tmp_path)[0]["status"]) == {"done"}
 
 
-def test_what_only_the_run_finds_wrong_is_a_row(
-    four: Sweep, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_only_the_run_finds_wrong_is_a_row(four: Sweep) -> None:
     many = run_job(changed(four.settings[0], "data.n_clusters", 200))
     assert many["status"] == "failed"
     assert many["reason"].startswith(
@@ -147,12 +145,11 @@ def test_what_only_the_run_finds_wrong_is_a_row(
         job_key(changed(four.settings[0], "data.n_clusters", 200)),
     )
 
-    def broken(_: Settings) -> None:
+    def broken(_: Settings) -> NoReturn:
         raise ZeroDivisionError("of all things")
 
-    monkeypatch.setattr("simulations.experiments.engines.load_data_set", broken)
     assert (
-        run_job(four.settings[0])["reason"]
+        run_job(four.settings[0], broken)["reason"]
         == "unexpected ZeroDivisionError: of all things"
     )
 
@@ -177,10 +174,7 @@ def test_failures_end_the_command_with_one(
 
 
 def test_the_keyboard_ends_a_sweep_with_the_table_of_what_there_is(
-    four: Sweep,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    four: Sweep, tmp_path: Path
 ) -> None:
     def stopped(settings: Settings) -> dict[str, Any]:
         if settings is four.settings[2]:
@@ -194,12 +188,27 @@ def test_the_keyboard_ends_a_sweep_with_the_table_of_what_there_is(
     result = run_sweep(four, tmp_path, workers=0, run=quick)
     assert (result.n_run, result.n_reused) == (2, 2)
 
-    def keyboard(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
 
-    monkeypatch.setattr("simulations.run.run_sweep", keyboard)
-    assert main(["-m", "data=iris", f"output={tmp_path}"]) == 130
-    assert "the same command continues" in capsys.readouterr().err
+def test_the_keyboard_ends_the_command_with_a_word_on_how_to_go_on(
+    tmp_path: Path,
+) -> None:
+    overrides = ["-m", "data=iris", "engine=direct", "seed=range(0,300)", "workers=0"]
+    command = [sys.executable, "-m", "simulations.run", *overrides]
+    process = subprocess.Popen(
+        [*command, f"output={tmp_path}"],
+        cwd=PROJECT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    limit = time.monotonic() + 600.0
+    while rows_in(tmp_path / JOURNAL_FILE) < 1 and time.monotonic() < limit:
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate()
+    assert process.returncode == 130
+    assert "the same command continues" in error
 
 
 def rows_in(path: Path) -> int:

@@ -23,14 +23,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support.pages import ROOT
-from support.server_messages import replace_messages
 
 from flwr_dpkmeans import ProxyLloyd, SecureSum
 from flwr_dpkmeans.errors import CohortError, ConfigurationError, LocalMisuseError
 from flwr_dpkmeans.flower.client.wrapped_app import WrappedApp
 from flwr_dpkmeans.flower.client_app import client_app
 from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
-from flwr_dpkmeans.flower.messages.replies import message_of
 from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.node_settings import NodeSettings
@@ -41,7 +39,6 @@ from flwr_dpkmeans.sums.build import build_algorithm, initial_state
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
-from flwr_dpkmeans.sums.wire import Request
 
 PAGE = ROOT / "flwr_dpkmeans" / "docs" / "how-to" / "own_flower_app.md"
 REACH = 2.0**8
@@ -708,15 +705,20 @@ def test_an_app_that_answers_sums_answers_no_other_plan(
 
 
 def test_no_server_sums_what_evaluate_answers(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def as_evaluate(node: int, request: Request) -> Message:
-        return Message(message_of(node, request).content, node, "evaluate")
+    class Confused(SecureSum):
+        """Asks for evaluations."""
+
+        def configure_train(self, *given: Any) -> list[Message]:
+            return [
+                Message(message.content, message.metadata.dst_node_id, "evaluate")
+                for message in super().configure_train(*given)
+            ]
 
     kept: list[dict[str, Vector]] = []
-    replace_messages(monkeypatch, as_evaluate)
     with pytest.raises(CohortError, match="did not answer round 1"):
-        run(InProcessGrid([adding(1.0, kept)] * 2), SecureSum(record(a=[0.0])))
+        run(InProcessGrid([adding(1.0, kept)] * 2), Confused(record(a=[0.0])))
     assert "a sum was asked of another function than the app's 'train'" in caplog.text
     assert kept == []
 

@@ -13,10 +13,10 @@ from sklearn.cluster import KMeans
 
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.kernels.grid import GRID, round_to_grid
-from flwr_dpkmeans.kmeans.public_points import weighted_lloyd
 from flwr_dpkmeans.kmeans.public_points.elbow import cost_curve, elbow
 from flwr_dpkmeans.kmeans.public_points.seeding import plus_plus, squares_to
 from flwr_dpkmeans.kmeans.public_points.weighted_lloyd import (
+    lloyd_from,
     usable_weights,
     weighted_kmeans,
 )
@@ -202,17 +202,20 @@ def test_squared_distances_by_hand() -> None:
     ]
 
 
-def test_a_center_without_points_takes_the_costliest_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Two starts in one place: the second has no point, and goes far away."""
-    monkeypatch.setattr(weighted_lloyd, "plus_plus", lambda *given, **options: [0, 0])
+def test_a_center_without_points_takes_the_costliest_one() -> None:
+    """Two starts in one place: the second has no point, and goes far away.
+
+    All lie far from the origin, to which a mean of nothing would fall.
+    """
     points, weights = (
-        np.array([[0.0], [1.0], [8.0], [-9.0]]),
+        np.array([[100.0], [101.0], [108.0], [91.0]]),
         np.array([1.0, 1.0, 3.0, 1.0]),
     )
-    centers, cost = weighted_kmeans(points, weights, 2, n_init=1, seed=0)
-    assert sorted(centers.ravel().tolist()) == [round(-8 / 3 * GRID) / GRID, 8.0]
+    centers, cost = lloyd_from(points, weights, [0, 0])
+    assert sorted(centers.ravel().tolist()) == [
+        round((100 - 8 / 3) * GRID) / GRID,
+        108.0,
+    ]
     assert cost == pytest.approx((8 / 3) ** 2 + (11 / 3) ** 2 + (19 / 3) ** 2, rel=1e-6)
 
 

@@ -12,7 +12,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from support.crypto import replace_seal, replace_stream
+from support.crypto import replace_stream
 from support.masked_federation import FIRST_ROUND, Federation, ring
 
 from flwr_dpkmeans.errors import DisagreementError, LocalMisuseError, ProtocolError
@@ -561,26 +561,24 @@ def test_boxes_of_a_replaced_attempt_are_refused() -> None:
     )
 
 
-def test_an_author_that_seals_different_keys_is_noticed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_author_that_seals_different_keys_is_noticed() -> None:
     federation = Federation(NODES)
     author = federation.server.roster.authors(0)[0]
-    honest = ciphers.seal
     sealed: list[bytes] = []
 
-    def equivocate(key: bytes, plaintext: bytes, associated: bytes) -> bytes:
-        sealed.append(plaintext)
-        return honest(key, bytes(32) if len(sealed) == 2 else plaintext, associated)
+    class Equivocating(retry.Retry):
+        def _seal(self, pair_key: bytes, purpose: str, to: int, secret: bytes) -> bytes:
+            sealed.append(secret)
+            sent = bytes(32) if len(sealed) == 2 else secret
+            return super()._seal(pair_key, purpose, to, sent)
 
+    federation.states[author] = Equivocating(**vars(federation.states[author]))
     federation.open(1, 2)
     for node, request in federation.requests().items():
-        if node == author:
-            replace_seal(monkeypatch, equivocate)
         federation.deliver(
             node, federation.answer(node, request, plain_vectors()[node])
         )
-        replace_seal(monkeypatch, honest)
+    assert len(sealed) == len(NODES) - 1
     federation.close(NOISE)
     federation.open(2, 2)
     federation.attempt(plain_vectors())
@@ -590,19 +588,21 @@ def test_an_author_that_seals_different_keys_is_noticed(
         federation.close(NOISE)
 
 
-def test_every_key_seals_once_and_nonces_do_not_repeat(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_every_key_seals_once_and_nonces_do_not_repeat() -> None:
     used: list[tuple[bytes, bytes]] = []
-    honest = ciphers.seal
 
-    def recorded(key: bytes, plaintext: bytes, associated: bytes) -> bytes:
-        box = honest(key, plaintext, associated)
-        used.append((key, box[:12]))
-        return box
+    class Watched(retry.Retry):
+        def _seal(self, pair_key: bytes, purpose: str, to: int, secret: bytes) -> bytes:
+            box = super()._seal(pair_key, purpose, to, secret)
+            context = self._box_context(purpose, self.node_id, to)
+            key = derive_key(pair_key, purpose, context)
+            assert ciphers.unseal(key, box, context) == secret
+            used.append((key, box[:12]))
+            return box
 
-    replace_seal(monkeypatch, recorded)
     federation = Federation(NODES, max_silent=3)
+    for node, state in federation.states.items():
+        federation.states[node] = Watched(**vars(state))
     vectors = plain_vectors()
     federation.open(1, 2)
     for silent in ((8,), (11,), ()):

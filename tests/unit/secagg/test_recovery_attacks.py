@@ -16,8 +16,7 @@ from support.masked_federation import combinations
 from support.recovery_federation import PLAN, RecoveryFederation, Words
 
 from flwr_dpkmeans.errors import CohortError, ProtocolError
-from flwr_dpkmeans.secagg import agreement, graph, keys
-from flwr_dpkmeans.secagg import recover as client
+from flwr_dpkmeans.secagg import agreement, keys
 from flwr_dpkmeans.secagg.graph import RecoveryGraph, recovery_graph
 from flwr_dpkmeans.secagg.keys import agree_pair_keys, derive_key
 from flwr_dpkmeans.secagg.messages import (
@@ -26,47 +25,61 @@ from flwr_dpkmeans.secagg.messages import (
     SumRequest,
     UnmaskRequest,
 )
+from flwr_dpkmeans.secagg.recover import Recover
+from flwr_dpkmeans.secagg.ring import Ring
 from flwr_dpkmeans.secagg.slots import SlotKeys
 
-
-def with_graph(monkeypatch: pytest.MonkeyPatch, chosen: RecoveryGraph) -> None:
-    """Every run has these neighbourhoods."""
-    monkeypatch.setattr(graph, "recovery_graph", lambda n_clients, max_silent: chosen)
+CIRCLE = RecoveryGraph(6, 4, certain=False)
 
 
-def without_tickets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shares open whatever their givers were told."""
-    monkeypatch.setattr(
-        agreement, "ticket", lambda key, sender, recipient, view: bytes(32)
-    )
+class OnCircle(Recover):
+    """Has 6 neighbours, whatever the number of clients."""
+
+    @property
+    def graph(self) -> RecoveryGraph:
+        return CIRCLE
+
+
+class Unaware(Recover):
+    """Opens shares whatever their givers were told."""
+
+    def _ticket_to(self, peer: int, key: bytes, view: bytes) -> bytes:
+        return bytes(32)
+
+    def _ticket_from(self, peer: int, key: bytes, view: bytes) -> bytes:
+        return bytes(32)
+
+
+class UnawareOnCircle(OnCircle, Unaware):
+    """Has 6 neighbours, and tickets that say nothing."""
+
+
+class UnawareServer(HostileServer):
+    """Works with clients whose tickets say nothing."""
+
+    def _ticket_of(self, sender: int, recipient: int, view: bytes) -> bytes:
+        return bytes(32)
 
 
 # (a) One key for all rounds: a dropout in round 2 exposes what its client sent in round
 # 1.
 
 
-def one_key_for_all_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+class OneKey(Recover):
     """The textbook protocol, run again with the same keys."""
 
-    def seed(master: bytes, purpose: str, state: client.Recover) -> bytes:
-        return derive_key(master, purpose, state.run_id, state.node_id, 0)
-
-    def own(state: client.Recover, index: int) -> SlotKeys:
-        masters = state.masters[:32], state.masters[32:]
+    def slot_keys(self, index: int) -> SlotKeys:
+        scope = (self.run_id, self.node_id, 0)
         return SlotKeys(
-            seed(masters[0], "self seed", state), seed(masters[1], "private key", state)
+            derive_key(self.masters[:32], "self seed", *scope),
+            derive_key(self.masters[32:], "private key", *scope),
         )
-
-    monkeypatch.setattr(client.Recover, "slot_keys", own)
 
 
 @pytest.mark.parametrize("weakened", [True, False])
-def test_a_dropout_does_not_expose_an_earlier_round(
-    monkeypatch: pytest.MonkeyPatch, weakened: bool
-) -> None:
-    if weakened:
-        one_key_for_all_rounds(monkeypatch)
-    federation = RecoveryFederation.make(8, max_silent=1)
+def test_a_dropout_does_not_expose_an_earlier_round(weakened: bool) -> None:
+    client = OneKey if weakened else Recover
+    federation = RecoveryFederation.make(8, max_silent=1).made_of(client)
     federation.share()
     federation.round(1)
     federation.round(2, silent=[12])
@@ -105,21 +118,27 @@ def test_one_client_is_not_told_two_fates() -> None:
     [(True, True), (True, False), (False, True), (False, False)],
 )
 def test_both_keys_of_a_client_need_more_shares_than_there_are(
-    monkeypatch: pytest.MonkeyPatch, weakened: bool, tickets: bool
+    weakened: bool, tickets: bool
 ) -> None:
     n_clients, max_silent = 20, 4
-    real = recovery_graph(n_clients, max_silent)
+    chosen = recovery_graph(n_clients, max_silent)
     if weakened:
         # The textbook's majority, which forgets that colluders give a share of both.
-        with_graph(monkeypatch, replace(real, threshold=real.degree // 2))
-    if not tickets:
-        without_tickets(monkeypatch)
+        chosen = replace(chosen, threshold=chosen.degree // 2)
+
+    class Chosen(Recover if tickets else Unaware):  # type: ignore[misc]
+        @property
+        def graph(self) -> RecoveryGraph:
+            return chosen
+
     federation = RecoveryFederation.make(n_clients, max_silent=max_silent)
+    federation.made_of(Chosen, chosen)
     federation.share()
     federation.session.open_round(1, 3)
     everybody = tuple(federation.states)
     victim, colluders = everybody[0], everybody[1 : 1 + max_silent]
-    hostile = HostileServer(federation, (1, 0), colluders)
+    server = HostileServer if tickets else UnawareServer
+    hostile = server(federation, (1, 0), colluders)
     hostile.ask_vectors(dict.fromkeys(everybody, everybody))
     others = without(everybody, (victim, *colluders))
     half = set(others[: len(others) // 2])
@@ -138,17 +157,26 @@ def test_both_keys_of_a_client_need_more_shares_than_there_are(
 # different ones.
 
 
-def equivocating(
-    n_clients: int = 40,
-) -> tuple[HostileServer, tuple[int, ...], int, tuple[int, ...]]:
+def on_circle(n_clients: int, *, weakened: bool, **options: Any) -> HostileServer:
     """A run on a circle with 6 neighbours, of which every client lets 6 be gone."""
-    federation = RecoveryFederation.make(n_clients, max_silent=6)
+    federation = RecoveryFederation.make(n_clients, max_silent=6, **options)
+    federation.made_of(UnawareOnCircle if weakened else OnCircle, CIRCLE)
     federation.share()
     federation.session.open_round(1, 3)
+    server = UnawareServer if weakened else HostileServer
+    return server(federation, (1, 0))
+
+
+def equivocating(
+    *, weakened: bool
+) -> tuple[HostileServer, tuple[int, ...], int, tuple[int, ...]]:
+    """A run of 40 clients on a circle, one of them, and its neighbours."""
+    hostile = on_circle(40, weakened=weakened)
+    federation = hostile.federation
     everybody = tuple(federation.states)
     victim = ring_order(federation)[7]
     return (
-        HostileServer(federation, (1, 0)),
+        hostile,
         everybody,
         victim,
         federation.session.neighbours(victim),
@@ -156,15 +184,10 @@ def equivocating(
 
 
 @pytest.mark.parametrize("weakened", [True, False])
-def test_a_victim_with_a_cohort_of_its_own_is_not_read(
-    monkeypatch: pytest.MonkeyPatch, weakened: bool
-) -> None:
+def test_a_victim_with_a_cohort_of_its_own_is_not_read(weakened: bool) -> None:
     # It is told that all its neighbours are gone, so it masks with nobody; they are
     # told that it is there.
-    with_graph(monkeypatch, RecoveryGraph(6, 4, certain=False))
-    if weakened:
-        without_tickets(monkeypatch)
-    hostile, everybody, victim, neighbours = equivocating()
+    hostile, everybody, victim, neighbours = equivocating(weakened=weakened)
     told = {
         node: without(everybody, neighbours) if node == victim else everybody
         for node in everybody
@@ -176,13 +199,10 @@ def test_a_victim_with_a_cohort_of_its_own_is_not_read(
 
 @pytest.mark.parametrize("weakened", [True, False])
 def test_a_victim_whose_neighbours_are_given_up_by_each_other_is_not_read(
-    monkeypatch: pytest.MonkeyPatch, weakened: bool
+    weakened: bool,
 ) -> None:
     # Every neighbour is told that all the others, but not itself, are gone.
-    with_graph(monkeypatch, RecoveryGraph(6, 4, certain=False))
-    if weakened:
-        without_tickets(monkeypatch)
-    hostile, everybody, victim, neighbours = equivocating()
+    hostile, everybody, victim, neighbours = equivocating(weakened=weakened)
     hostile.ask_vectors(dict.fromkeys(everybody, everybody))
     hostile.ask_shares(
         {node: without(everybody, set(neighbours) - {node}) for node in everybody}
@@ -229,23 +249,17 @@ def play_against_arcs(
 
 @pytest.mark.parametrize("weakened", [True, False])
 def test_a_server_that_tells_everybody_what_it_likes_reads_no_part(
-    monkeypatch: pytest.MonkeyPatch, weakened: bool
+    weakened: bool,
 ) -> None:
-    with_graph(monkeypatch, RecoveryGraph(6, 4, certain=False))
-    if weakened:
-        without_tickets(monkeypatch)
     chooser = random.Random(5)
     n_split = 0
     # Keys are drawn anew each time, so a server that can succeed may need some trials.
     for trial in range(100 if weakened else 12):
         if n_split:
             break
-        federation = RecoveryFederation.make(
-            24, max_silent=6, rounds=(1, 1), n_attempts=1, seed=trial
+        hostile = on_circle(
+            24, weakened=weakened, rounds=(1, 1), n_attempts=1, seed=trial
         )
-        federation.share()
-        federation.session.open_round(1, 3)
-        hostile = HostileServer(federation, (1, 0))
         play_against_arcs(hostile, chooser, 6)
         parts, keys = hostile.readable_parts(), hostile.keys()
         assert all(hostile.reads(part, keys) for part in parts)
@@ -256,25 +270,34 @@ def test_a_server_that_tells_everybody_what_it_likes_reads_no_part(
 # (c) A vector that comes late.
 
 
+class Unmasked(Recover):
+    """Hides its vector by pairwise masks alone."""
+
+    def _add_masks(
+        self, values: Ring, transcript: bytes
+    ) -> tuple[Recover, dict[int, bytes]]:
+        done = super()._add_masks(values, transcript)
+        seed = self.slot_keys(self.slots.index(*self.attempt_id)).self_seed
+        scope = (self.run_id, self.node_id, self.attempt_id)
+        values -= agreement.self_mask(seed, *scope, transcript, len(values))
+        return done
+
+
 @pytest.mark.parametrize("weakened", [True, False])
 def test_the_late_vector_of_a_dropped_client_stays_unreadable(
-    monkeypatch: pytest.MonkeyPatch, weakened: bool
+    weakened: bool,
 ) -> None:
-    if weakened:
-        monkeypatch.setattr(
-            agreement,
-            "self_mask",
-            lambda seed, run, node, asked, script, length: np.zeros(
-                length, dtype=np.uint64
-            ),
-        )
-    federation = RecoveryFederation.make(10, max_silent=2)
+    client = Unmasked if weakened else Recover
+    federation = RecoveryFederation.make(10, max_silent=2).made_of(client)
     federation.share()
     federation.round(1, silent=[12])
 
     class WithoutSelfMasks(HostileServer):
         def keys(self) -> Any:
             return dict.fromkeys(self.sent, b""), super().keys()[1]
+
+        def self_mask(self, node: int, seed: bytes) -> Words:
+            return np.zeros(self.federation.length, dtype=np.uint64)
 
     kind = WithoutSelfMasks if weakened else HostileServer
     hostile = kind.watching(federation, (1, 0))

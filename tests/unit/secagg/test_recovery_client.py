@@ -11,12 +11,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.crypto import replace_seal, replace_stream
+from support.crypto import replace_stream
 from support.hostile_recovery import ring_order, without
 from support.recovery_federation import PLAN, RUN, RecoveryFederation
 
 from flwr_dpkmeans.errors import ProtocolError
-from flwr_dpkmeans.secagg import agreement, ciphers, graph, keys
+from flwr_dpkmeans.secagg import agreement, ciphers, keys
 from flwr_dpkmeans.secagg.agreement import combine, lock, survivors_view
 from flwr_dpkmeans.secagg.graph import least_survivors
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
@@ -470,17 +470,14 @@ def test_boxes_bind_run_roster_and_giver(change: str) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 31, 96 * 6 - 1, 96 * 6 + 32])
-def test_a_box_of_another_length_is_refused(
-    monkeypatch: pytest.MonkeyPatch, size: int
-) -> None:
+def test_a_box_of_another_length_is_refused(size: int) -> None:
+    class Short(Recover):
+        def _seal(self, pair_key: bytes, purpose: str, to: int, _: bytes) -> bytes:
+            return super()._seal(pair_key, purpose, to, bytes(size))
+
     federation = RecoveryFederation.make(8)
-    real, wrong = ciphers.seal, bytes(size)
-
-    def short(key: bytes, plaintext: bytes, associated: bytes) -> bytes:
-        return real(key, wrong, associated)
-
+    federation.states[11] = Short(**vars(federation.states[11]))
     for node, state in federation.states.items():
-        replace_seal(monkeypatch, short if node == 11 else real)
         federation.states[node], federation.shared[node] = state.share(
             ShareRequest(federation.session.sharers)
         )
@@ -701,15 +698,22 @@ def test_blinding_that_cannot_be_is_refused() -> None:
         authored.states[10].unblind(Release(1, 1, RELEASE.values), blinded=True)
 
 
-def test_two_authors_must_survive(monkeypatch: pytest.MonkeyPatch) -> None:
+class Lenient(Recover):
+    """Lets all others but one be gone."""
+
+    @property
+    def least(self) -> int:
+        return 2
+
+
+def test_two_authors_must_survive() -> None:
     # With t + 2 authors and at most t clients gone it cannot be otherwise; here more
     # may go.
-    federation = made(12, max_silent=3, authored=True)
+    federation = RecoveryFederation.make(12, max_silent=3, authored=True)
+    federation.made_of(Lenient).share()
+    federation.session.open_round(1, 3)
     authors = federation.session.sharers.authors(3)
     assert len(authors) == 5
-    monkeypatch.setattr(
-        graph, "least_survivors", lambda n_sharers, max_silent, min_cohort: 2
-    )
     node = next(node for node in federation.states if node not in authors)
     request = federation.request_for(node)
     few = without(federation.states, authors[1:])
