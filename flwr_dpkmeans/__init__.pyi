@@ -36,6 +36,7 @@ from flwr_dpkmeans.estimators.bayes_classifiers import DPNaiveBayes as DPNaiveBa
 from flwr_dpkmeans.estimators.bayes_classifiers import (
     FederatedNaiveBayes as FederatedNaiveBayes,
 )
+from flwr_dpkmeans.estimators.budgets.fit_budget import Budget as Budget
 from flwr_dpkmeans.estimators.dp_kmeans import DPKMeans as DPKMeans
 from flwr_dpkmeans.estimators.federate import federate as federate
 from flwr_dpkmeans.estimators.federated_kmeans import FederatedKMeans as FederatedKMeans
