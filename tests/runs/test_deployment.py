@@ -222,13 +222,12 @@ def test_credentials_are_on_every_command_line(tmp_path: Path) -> None:
 KILLED = """
 import os, pathlib, signal, sys
 from simulations.flower import deployment
-from simulations.flower import flower_commands
+from simulations.flower.flower_commands import Programs
 
 folder = pathlib.Path(sys.argv[1])
-for module in (deployment, flower_commands):
-    module.program = lambda name: str(folder / "program")
+program = str(folder / "program")
 deployment.is_healthy = lambda port, credentials: (folder / "child").is_file()
-with deployment.deployed(folder, []):
+with deployment.deployed(folder, [], programs=Programs(program, program, (program,))):
     os.kill(os.getpid(), signal.SIGKILL)
 """
 

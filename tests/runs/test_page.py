@@ -884,19 +884,18 @@ def test_what_was_spent_and_is_left_is_the_ledgers_and_the_policys() -> None:
     ):
         ledger.charge(entry(run, 1, epsilon, data_id=data, unit=unit))
     for total, left in (
-        (5.0, "leaves 3.905"),
-        (3.0, "leaves 0.9835"),
-        (2.5, "leaves 0"),
-        (math.inf, "leaves inf"),
+        (5.0, "; its policy leaves 3.905 for one more"),
+        (3.0, "; its policy leaves 0.9835 for one more"),
+        (2.5, "; its policy leaves 0 for one more"),
+        (math.inf, ""),
     ):
         policy = ClientPolicy(max_epsilon_total=total, max_delta_total=2e-6)
         settings = NodeSettings(policy, ledger, "ward 7")
         assert (
             NodeGuard(settings, 4, 2, 2, 0.0).spent(plan)
             == "By this party's ledger this run cost epsilon 1.187 at most, and all"
-            " runs of unit 'record' on data set 'ward 7' cost 2.773 at delta 2e-06; its"
-            " policy"
-            f" {left} for one more."
+            " runs of unit 'record' on data set 'ward 7' cost 2.773 at delta"
+            f" 2e-06{left}."
         )
 
 

@@ -14,7 +14,6 @@ from flwr.proto.control_pb2 import (
     RegisterNodeResponse,
 )
 from flwr.proto.node_pb2 import NodeInfo
-from google.protobuf.message import Message
 
 from flwr_dpkmeans.deploy.server_options import ServerOptions
 
@@ -52,7 +51,9 @@ class Register(ThreadingHTTPServer):
             )
         )
 
-    def answer(self, path: str, content: bytes) -> Message:
+    def answer(
+        self, path: str, content: bytes
+    ) -> ListNodesResponse | RegisterNodeResponse:
         """Reply to a request of the operator."""
         if path.endswith("/list-nodes"):
             return ListNodesResponse(nodes_info=self.nodes_info)
