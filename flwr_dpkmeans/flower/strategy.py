@@ -63,8 +63,6 @@ from flwr_dpkmeans.sums.wire import LONGEST_SENTENCE, Request
 
 logger = placed_logger("flwr_dpkmeans.server")
 
-_STOP_SECONDS = 15.0
-
 FLOWER_LOGGER = "flwr"
 """What Flower logs by, on a console of its own and into what `flwr log` shows."""
 """For nodes to hear that a run is over, also behind another run's message.
@@ -119,6 +117,8 @@ class PrivateKMeans(Strategy):
     """
 
     algorithm: ClassVar[str] = ""
+    stop_seconds: ClassVar[float] = 15.0
+    """How long nodes are waited for that are told of a run's end."""
 
     def __init_subclass__(cls, algorithm: str = "", **others: object) -> None:
         super().__init_subclass__(**others)
@@ -485,7 +485,8 @@ class PrivateKMeans(Strategy):
             run_id=self.run.plan.run_id,
         )
         try:
-            exchange(grid, [message_of(node, request) for node in nodes], _STOP_SECONDS)
+            messages = [message_of(node, request) for node in nodes]
+            exchange(grid, messages, self.stop_seconds)
         except Exception as other:  # what is wrong has been told, or nothing is
             logger.debug("nodes could not be told of the end: %s", type(other).__name__)
 

@@ -291,8 +291,11 @@ def _squares(plan: Plan) -> GaussianCost | None:
     """Bound the squares of all plans that a count may lead to; None without a bound.
 
     How rounds share the budget changes with N in steps, so all its magnitudes are
-    looked at. A plan that costs more would be refused after the count.
+    looked at. A plan that costs more would be refused after the count. None of sampled
+    clients, too, whose squares count them all, and whose plans take seconds to draft.
     """
+    if plan.settings.client_sampling_rate < 1.0:
+        return None
     mu, own_delta = 0.0, 0.0
     for final in _finals(plan, plan.config, _MAGNITUDES):
         cost = final.squared_cost

@@ -96,6 +96,7 @@ def test_squares_that_are_dearer_than_the_price_stay_whatever_is_counted() -> No
     assert worst_cost(counted(10**6, **values)) == charged
 
 
+@pytest.mark.nightly
 def test_sampled_clients_that_are_counted_are_charged_as_a_pair() -> None:
     values: dict[str, Any] = {
         "algorithm": "proxy_lloyd",
