@@ -17,7 +17,6 @@ import os
 import re
 import secrets
 import socket
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -40,6 +39,7 @@ from flwr_dpkmeans.deploy.monitoring.gauges import (
     certificate_gauge,
     disk_gauge,
     last_success_gauge,
+    summed,
 )
 from flwr_dpkmeans.deploy.node_options import NodeOptions
 from flwr_dpkmeans.deploy.owner.owner_commands import owner_sees
@@ -202,23 +202,6 @@ def _refusal(request: Request, token: str) -> Response | None:
     return None
 
 
-def _summed(
-    kind: type[CounterMetricFamily | GaugeMetricFamily],
-    name: str,
-    about: str,
-    label: str,
-    amounts: Iterable[tuple[str, float]],
-) -> Metric:
-    """A metric with one label, by whose values amounts are added up."""
-    totals = Counter[str]()
-    for value, amount in amounts:
-        totals[value] += amount  # type: ignore[assignment]
-    family = kind(f"dpkmeans_{name}", about, labels=[label])
-    for value in sorted(totals):
-        family.add_metric([value], totals[value])
-    return family
-
-
 # -- a server's runs -------------------------------------------------------------------
 
 
@@ -269,14 +252,14 @@ def server_metrics(folder: Path) -> Iterator[Metric]:
         for pair in (("sent", trip.sent), ("received", trip.received))
     ]
     refused = [(kind, 1) for run in runs for kind in map(_kind, run.notices) if kind]
-    yield _summed(
+    yield summed(
         gauge,
         "runs",
         "Runs",
         "outcome",
         ((run.outcome, 1) for run in runs),
     )
-    yield _summed(
+    yield summed(
         counter,
         "round_trips",
         "Round trips",
@@ -284,21 +267,21 @@ def server_metrics(folder: Path) -> Iterator[Metric]:
         ((trip.stage, 1) for trip in trips),
     )
     took = ((trip.stage, trip.seconds) for trip in trips)
-    yield _summed(
+    yield summed(
         counter,
         "round_trip_seconds",
         "Seconds that they took",
         "stage",
         took,
     )
-    yield _summed(
+    yield summed(
         counter,
         "bytes",
         "Bytes of values in messages",
         "direction",
         sizes,
     )
-    yield _summed(
+    yield summed(
         gauge,
         "silent_nodes",
         "Nodes that are not heard yet, or were left out",
@@ -311,7 +294,7 @@ def server_metrics(folder: Path) -> Iterator[Metric]:
         for notice in run.notices
         if notice.event in _EVENTS
     )
-    yield _summed(
+    yield summed(
         counter,
         "events",
         "Repeated sums, and nodes or answers that were missed",
@@ -324,7 +307,7 @@ def server_metrics(folder: Path) -> Iterator[Metric]:
     seconds = (
         (node, datetime.fromisoformat(time).timestamp()) for node, time in times.items()
     )
-    yield _summed(
+    yield summed(
         gauge,
         _LAST,
         "When a node answered last",
@@ -332,7 +315,7 @@ def server_metrics(folder: Path) -> Iterator[Metric]:
         seconds,
     )
     unanswered = ((node, answer.n_silent) for node, answer in answers.items())
-    yield _summed(
+    yield summed(
         gauge,
         "silent_runs",
         "Newest runs in which a node was asked and silent",
@@ -341,7 +324,7 @@ def server_metrics(folder: Path) -> Iterator[Metric]:
     )
     yield last_success_gauge(runs)
     yield disk_gauge({"results": folder})
-    yield _summed(
+    yield summed(
         counter,
         "refusals",
         "Refusals by the error's name; app: a SuperNode ran none",
@@ -432,7 +415,7 @@ def node_metrics(place: Path) -> Iterator[Metric]:
     if options.root_certificates is not None:
         yield certificate_gauge([options.root_certificates])
     yield gauge("dpkmeans_ledger_runs", "Runs that were charged", len(seen["given"]))
-    yield _summed(
+    yield summed(
         CounterMetricFamily,
         "refusals",
         "Refused apps",

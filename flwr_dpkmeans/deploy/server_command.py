@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NotRequired, TypedDict
+from typing import TYPE_CHECKING, NamedTuple, NotRequired, TypedDict
 
 import httpx
 from cryptography import x509
@@ -675,14 +675,9 @@ def machine_metrics(options: ServerOptions) -> Iterator[Metric]:
         presence_gauges,
     )
 
-    now = status(options)
-    invited = Invitation.from_toml(options.invitation).parties
-    online = {
-        party["name"]: party["status"] == "online"
-        for party in now["parties"]
-        if party["name"] in invited
-    }
-    yield from presence_gauges(is_up=now["superlink"], parties=online)
+    seen = _presence(options)
+    online = {party["name"]: _is_online(party) for party in seen.invited}
+    yield from presence_gauges(is_up=seen.superlink, parties=online)
     yield certificate_gauge([options.certificates / "server.pem", options.authority])
 
 
@@ -705,44 +700,67 @@ class ServerStatus(TypedDict):
     runs: list[dict[str, str]]
 
 
-def status(options: ServerOptions) -> ServerStatus:
-    """Who is there, by name, and each run with its sentence."""
+class _Presence(NamedTuple):
+    """Who is there, as the SuperLink knows nodes."""
+
+    superlink: bool
+    """Whether it answers."""
+    invited: list[PartyStatus]
+    strangers: list[PartyStatus]
+    """Such as a party's old key, until the operator unregisters it."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it answers, and everybody who is invited is online."""
+        return self.superlink and all(map(_is_online, self.invited))
+
+
+def _presence(options: ServerOptions) -> _Presence:
+    """Ask the SuperLink who is there; nobody else is asked, and no program started."""
     is_up, nodes = (
         is_healthy(options.port, options.authority),
         dict[bytes, "NodeInfo"](),
     )
-    parties: list[PartyStatus] = []
     if is_up:
         try:
             with options.client() as client:
                 nodes = {node.public_key: node for node in registered_nodes(client)}
         except httpx.TransportError:  # killed at this moment
             is_up = False
+    invited: list[PartyStatus] = []
     for name, party in Invitation.from_toml(options.invitation).parties.items():
         unknown = (
             ("not registered" if is_up else "not known")
             if party.key
             else "has not written its keys"
         )
-        parties.append(
+        invited.append(
             _party(name, nodes.pop(_key(party), None) if party.key else None, unknown)
         )
-    for (
-        node
-    ) in nodes.values():  # such as a party's old key, until the operator unregisters it
-        if node.status != "unregistered":
-            parties.append(
-                _party(f"{node.name or node.node_id} (key not invited)", node)
-            )
+    strangers = [
+        _party(f"{node.name or node.node_id} (key not invited)", node)
+        for node in nodes.values()
+        if node.status != "unregistered"
+    ]
+    return _Presence(is_up, invited, strangers)
+
+
+def status(options: ServerOptions, seen: _Presence) -> ServerStatus:
+    """Who is there, by name, and each run with its sentence."""
+    parties = [*seen.invited, *seen.strangers]
     runs = [read_progress(place) for place in runs_below(options.results)[:MOST_RUNS]]
     for line in parties:
         answers = answers_of(runs, {line["name"], line["node"]} - {""})
         line["answered"], line["silent"] = answers.last, answers.n_silent
     return {
-        "superlink": is_up,
+        "superlink": seen.superlink,
         "parties": parties,
-        "runs": _runs(options) if is_up else [],
+        "runs": _runs(options) if seen.superlink else [],
     }
+
+
+def _is_online(party: PartyStatus) -> bool:
+    return party["status"] == "online"
 
 
 def _party(
@@ -820,7 +838,8 @@ def print_status(folder: Path, *, as_json: bool) -> int:
     Also if no SuperLink answers.
     """
     options = ServerOptions.load(folder)
-    now = status(options)
+    seen = _presence(options)
+    now = status(options, seen)
     if as_json:
         print(json.dumps(now, indent=1))
     else:
@@ -830,13 +849,7 @@ def print_status(folder: Path, *, as_json: bool) -> int:
             print(_party_line(party))
         for run in now["runs"]:
             print(*run.values())
-    invited = Invitation.from_toml(options.invitation).parties
-    missing = [
-        party
-        for party in now["parties"]
-        if party["name"] in invited and party["status"] != "online"
-    ]
-    return 1 if missing or not now["superlink"] else 0
+    return 0 if seen.is_complete else 1
 
 
 def print_results(folder: Path) -> int:

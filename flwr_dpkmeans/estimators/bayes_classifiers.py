@@ -368,13 +368,7 @@ class DPNaiveBayes(_NaiveBayesClassifier):
         """
         require_no_others(unknown)
         schema = schema_of(self.bounds)
-        X, ids = taken_apart(
-            X,
-            stated_persons(persons, schema),
-            schema=schema,
-            is_one_table=True,
-        )
-        tables = Tables.alone(X, schema).with_persons(ids)
+        tables = Tables.alone(X, schema, persons)
         require_declared(self.n_examples, tables.total)
         self.schema_ = schema
         federation = CURATED | {"engine": "direct", "budget": budget}

@@ -15,7 +15,7 @@ from flwr_dpkmeans.errors import InputWarning, warn
 from flwr_dpkmeans.estimators.budgets.fit_budget import Budget
 from flwr_dpkmeans.estimators.clustering import PrivateClustering
 from flwr_dpkmeans.estimators.fitted import CURATED
-from flwr_dpkmeans.estimators.fitted_persons import stated_persons, taken_apart
+from flwr_dpkmeans.estimators.fitted_persons import taken_apart
 from flwr_dpkmeans.estimators.inputs import Answer
 from flwr_dpkmeans.estimators.party_tables import Tables
 from flwr_dpkmeans.estimators.refusals import require_declared, require_no_others
@@ -83,15 +83,7 @@ class DPKMeans(PrivateClustering):
         is charged to the `budget`.
         """
         require_no_others(unknown)
-        schema = schema_of(self.bounds)
-        persons_or_column = stated_persons(persons, schema)
-        X, ids = taken_apart(
-            X,
-            persons_or_column,
-            schema=schema,
-            is_one_table=True,
-        )
-        tables = Tables.alone(X, schema).with_persons(ids)
+        tables = Tables.alone(X, schema_of(self.bounds), persons)
         warn(self._doubts(tables), InputWarning)
         self._fit(tables, y, budget)
         warn(self.privacy_.warnings)

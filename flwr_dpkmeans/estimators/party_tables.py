@@ -35,6 +35,8 @@ from flwr_dpkmeans.estimators.fitted_persons import (
     PersonIds,
     count_persons,
     key_of_run,
+    stated_persons,
+    taken_apart,
 )
 from flwr_dpkmeans.estimators.inputs import PartyTables
 from flwr_dpkmeans.estimators.made_tables import MadeTables
@@ -221,11 +223,21 @@ class Tables:
         cls,
         X: ArrayLike,
         schema: Schema | None = None,
+        persons: ArrayLike | str | None = None,
     ) -> Tables:
-        """One party's table; sums are made as of several, and the others' are empty."""
+        """One party's table; sums are made as of several, and the others' are empty.
+
+        `persons` are ids, (n,), or the name of a column; None: the schema's.
+        """
+        X, ids = taken_apart(
+            X,
+            stated_persons(persons, schema),
+            schema=schema,
+            is_one_table=True,
+        )
         points, names, encoded = _one_table(X, schema)
         rows = np.arange(len(points))
-        return cls(
+        tables = cls(
             [points, points[:0]],
             names,
             one_order=True,
@@ -237,6 +249,7 @@ class Tables:
             indexes=(row_labels(X),),
             frames=(X,) if encoded else (),
         )
+        return tables.with_persons(ids)
 
     @classmethod
     def made(

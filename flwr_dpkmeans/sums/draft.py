@@ -188,8 +188,10 @@ def _has_all_numbers(plan: Plan) -> bool:
 def _require_affordable(plan: Plan) -> None:
     """Refuse a plan that costs too much, or whose task fails once clients have paid."""
     if plan.is_final:
-        charged = math.inf if plan.count is None else worst_case(plan)
-        begun = replace(plan, delta=resolve_delta(plan.config, plan.n_clients))
+        charged, begun = math.inf, plan
+        if plan.count is not None:
+            charged = worst_case(plan)
+            begun = replace(plan, delta=resolve_delta(plan.config, plan.n_clients))
         check_budget(plan, charged, begun)
         worst_cost(plan)
         _rehearse_foreign(plan)

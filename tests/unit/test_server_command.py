@@ -718,6 +718,32 @@ def test_status_calls_parties_by_their_names_and_tells_why_runs_failed(
     assert capsys.readouterr().out.splitlines()[1].split() == ["ward-7", "not", "known"]
 
 
+def test_metrics_say_who_is_online_and_start_no_program(
+    office: Path, register: Register
+) -> None:
+    """Flower's list of runs is a program, and Prometheus asks every few seconds."""
+    join(office, "ward-7")
+    join(office, "ward-8")
+    options = ServerOptions.load(office)
+    server_command.let_in(options)
+    register.nodes_info[0].status = "online"
+
+    def told() -> dict[tuple[str, ...], float]:
+        return {
+            (family.name, *sample.labels.values()): sample.value
+            for family in server_command.machine_metrics(options)
+            for sample in family.samples
+        }
+
+    seen = told()
+    assert seen["dpkmeans_superlink_up",] == 1.0
+    online = {key[1]: value for key, value in seen.items() if "online" in key[0]}
+    assert online == {"ward-7": 1.0, "ward-8": 0.0, "ward-9": 0.0}
+    assert seen["dpkmeans_certificate_days", "server.pem"] > 300.0
+    register.is_up = False
+    assert told()["dpkmeans_superlink_up",] == 0.0
+
+
 def test_status_says_who_is_online_and_silent(
     office: Path,
     register: Register,

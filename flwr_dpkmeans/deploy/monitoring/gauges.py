@@ -6,12 +6,13 @@ No number depends on rows.
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
 from cryptography import x509
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from flwr_dpkmeans.deploy.findings import existing
 from flwr_dpkmeans.flower.run_progress import Outcome, RunProgress
@@ -33,11 +34,12 @@ def presence_gauges(
         float(is_up),
     )
     online = {party: float(is_online) for party, is_online in parties.items()}
-    yield _labelled(
+    yield summed(
+        GaugeMetricFamily,
         "node_online",
         "Whether an invited party's node is online",
         "party",
-        online,
+        online.items(),
     )
 
 
@@ -51,11 +53,12 @@ def certificate_gauge(files: Iterable[Path]) -> Metric:
         ends = [certificate.not_valid_after_utc for certificate in certificates]
         left = min(ends) - now
         days[file.name] = left.total_seconds() / _DAY_SECONDS
-    return _labelled(
+    return summed(
+        GaugeMetricFamily,
         "certificate_days",
         "Days until a certificate ends",
         "file",
-        days,
+        days.items(),
     )
 
 
@@ -66,11 +69,12 @@ def disk_gauge(folders: Mapping[str, Path]) -> Metric:
         usage = shutil.disk_usage(existing(folder))
         steps = usage.free // _DISK_STEP
         free[use] = float(steps * _DISK_STEP)
-    return _labelled(
+    return summed(
+        GaugeMetricFamily,
         "disk_free_bytes",
         "Bytes that are free",
         "folder",
-        free,
+        free.items(),
     )
 
 
@@ -88,14 +92,18 @@ def last_success_gauge(runs: Iterable[RunProgress]) -> Metric:
     return family
 
 
-def _labelled(
+def summed(
+    kind: type[CounterMetricFamily | GaugeMetricFamily],
     name: str,
     about: str,
     label: str,
-    values: Mapping[str, float],
+    amounts: Iterable[tuple[str, float]],
 ) -> Metric:
-    """A gauge with one label."""
-    family = GaugeMetricFamily(f"dpkmeans_{name}", about, labels=[label])
-    for key, value in values.items():
-        family.add_metric([key], value)
+    """A metric with one label, by whose values amounts are added up."""
+    totals = Counter[str]()
+    for value, amount in amounts:
+        totals[value] += amount  # type: ignore[assignment]
+    family = kind(f"dpkmeans_{name}", about, labels=[label])
+    for value in sorted(totals):
+        family.add_metric([value], totals[value])
     return family
