@@ -54,33 +54,41 @@ class Kernels:
         return Implementation.COMPILED
 
 
-_forced: list[Implementation] = []
-"""The last one holds."""
+_chosen: list[Kernels] = []
+"""The last ones are in force."""
 
 
 def kernels() -> Kernels:
     """Return the kernels in force."""
-    if _forced and _forced[-1] is Implementation.NUMPY:
-        return _of_numpy("NumPy works on the rows, as was asked for.")
-    return _loaded()
+    return _chosen[-1] if _chosen else _loaded()
 
 
 @contextmanager
-def using(implementation: Implementation) -> Iterator[None]:
+def using(choice: Implementation | Kernels) -> Iterator[None]:
     """Choose an implementation for the process until the end of a ``with`` block.
+
+    Compiled kernels are those that were chosen last, such as of another processor in an
+    emulator, and otherwise those that are installed.
 
     Raises
     ------
     ConfigurationError
         If the compiled one is asked for and not there.
     """
-    if implementation is Implementation.COMPILED:
-        _require(_loaded())
-    _forced.append(implementation)
+    _chosen.append(choice if isinstance(choice, Kernels) else _kernels_of(choice))
     try:
         yield
     finally:
-        _forced.pop()
+        _chosen.pop()
+
+
+def _kernels_of(implementation: Implementation) -> Kernels:
+    if implementation is Implementation.NUMPY:
+        return _of_numpy("NumPy works on the rows, as was asked for.")
+    compiled = [each for each in _chosen if each.library is not None]
+    there = compiled[-1] if compiled else _loaded()
+    _require(there)
+    return there
 
 
 @lru_cache(maxsize=1)

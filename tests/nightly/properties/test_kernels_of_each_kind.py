@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import platform
 import runpy
@@ -26,6 +27,13 @@ SANITIZED = (
     *("-O1", "-g", "-fno-omit-frame-pointer"),
     *("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
 )
+
+
+needs_cross_compiler = pytest.mark.skipif(
+    importlib.util.find_spec("ziglang") is None, reason="ziglang is not installed"
+)
+COMPUTED = "not environment and not wrong_choice and not library"
+"""Tests of what kernels compute, not of which are chosen."""
 
 
 def flags_here() -> set[str]:
@@ -105,3 +113,45 @@ def test_the_sanitizers_see_a_read_beyond_a_table(tmp_path: Path) -> None:
     done = run_sanitized(tmp_path)
     assert done.returncode != 0
     assert "ERROR: AddressSanitizer" in done.stdout + done.stderr
+
+
+def build_for(platform_name: str, folder: Path, *extra: str) -> Path:
+    """Compile for another platform, as the build backend does for this one."""
+    hook: Any = runpy.run_path(str(NATIVE / "build_hook.py"))
+    ((suffix, lanes, flags),) = hook["EVERYWHERE"]
+    library = folder / "kernels.so"
+    command = [
+        *(sys.executable, "-m", "ziglang", "cc", "-target", platform_name),
+        *(*hook["FLAGS"], *flags, *extra),
+        *(f"-DVARIANT={suffix}", f"-DLANES={lanes}", "-shared"),
+        *(str(NATIVE / name) for name in hook["SOURCES"]),
+        *("-o", str(library)),
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+    return library
+
+
+def run_emulated(library: Path) -> subprocess.CompletedProcess[str]:
+    return run_tests(
+        library.parent,
+        *("-p", "support.emulated_arm", "-k", COMPUTED),
+        FLWR_DPKMEANS_KERNELS="",
+        EMULATED_ARM_LIBRARY=str(library),
+    )
+
+
+@needs_cross_compiler
+@pytest.mark.parametrize(
+    "name", ["aarch64-macos", "x86_64-macos", "aarch64-linux-musl"]
+)
+def test_other_platforms_compile_without_a_warning(name: str, tmp_path: Path) -> None:
+    assert build_for(name, tmp_path, "-Wall", "-Wextra", "-Werror").exists()
+
+
+@needs_cross_compiler
+def test_arm_makes_the_same_bits(tmp_path: Path) -> None:
+    pytest.importorskip("unicorn")
+    pytest.importorskip("elftools")
+    done = run_emulated(build_for("aarch64-linux-gnu.2.17", tmp_path))
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    assert " passed" in done.stdout or "[100%]" in done.stdout
