@@ -85,7 +85,7 @@ def test_every_supported_python_is_covered() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["requirements.lock", "tools.lock"])
+@pytest.mark.parametrize("name", ["requirements.lock", "tools.lock", "wheels.lock"])
 def test_every_line_of_a_lock_has_one_release_and_hashes(name: str) -> None:
     lines = (CI / name).read_text().replace("\\\n", "").splitlines()
     for line in [line for line in lines if line.strip() and not line.startswith("#")]:
