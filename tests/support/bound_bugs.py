@@ -94,9 +94,7 @@ def _with_bounds(
     """Clip to a bound that nothing reaches."""
 
     def other(public: PublicFacts) -> PublicFacts:
-        honest = public.server or facts_without_server(
-            public.config, public.n_features
-        )
+        honest = public.server or facts_without_server(public.config, public.n_features)
         wide = replace(honest, **dict.fromkeys(names, radius**2))
         return replace(public, server=wide)
 
@@ -116,7 +114,9 @@ def no_clip_of_a_client(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_clip_of_means(patch: pytest.MonkeyPatch, name: str = "feddp_kmeans") -> None:
-    means = _with_bounds("means_bound", "indicators_bound", "sums_bound", "counts_bound")
+    means = _with_bounds(
+        "means_bound", "indicators_bound", "sums_bound", "counts_bound"
+    )
     plant_facts(patch, name, means)
 
 
