@@ -309,7 +309,7 @@ CEILINGS = {
     "rooms and files flat in simulations": 12,
     "test lines per package line": 1.4,
     "tests that reach a private name": 5,
-    "setattr in tests": 103,
+    "setattr in tests": 89,
     "words on pages": 30000,
     "pages": 29,
     "lines over 88 columns, package and tests": 0,

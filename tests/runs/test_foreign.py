@@ -309,6 +309,41 @@ def test_a_task_that_would_fail_after_a_release_is_refused_before_one(
         TASKS.pop(task.name)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Relay(Votes):
+    """Seven rounds, each of which needs what the one before it made."""
+
+    name = "relay"
+
+    def build(self, public: PublicFacts) -> Algorithm:
+        votes = super().build(public)
+        blocks = tuple(
+            replace(block, noise_multiplier=2.0 * block.noise_multiplier)
+            for block in votes.rounds[0].blocks
+        )
+
+        def passing_on(index: int) -> Callable[[State, ReleasedSum], State]:
+            def advance(state: State, _: ReleasedSum) -> State:
+                before = state[f"made-{index - 1}"] if index else np.zeros(1)
+                return state.changed(**{f"made-{index}": before})
+
+            return advance
+
+        rounds = [
+            replace(votes.rounds[0], name=f"vote-{i}", blocks=blocks, advance=advance)
+            for i, advance in enumerate(map(passing_on, range(7)), start=1)
+        ]
+        return replace(votes, rounds=tuple(rounds))
+
+
+def test_a_task_whose_rounds_need_each_other_is_not_refused() -> None:
+    TASKS.add(Relay.name, Relay)
+    try:
+        assert plan_of(algorithm=Relay.name, n_examples=900).last_round == 7
+    finally:
+        TASKS.pop(Relay.name)
+
+
 # -- runs ------------------------------------------------------------------------------
 
 

@@ -1,33 +1,21 @@
-"""Slips in sensitivities, clipping and rounding: patches of the real code."""
+"""Slips in sensitivities, clipping and rounding: tasks in the place of honest ones."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.feddp import (
-    centred_rows,
-    outer_product,
-    projected_statistics,
-    server_weights,
-)
-from flwr_dpkmeans.algorithms.proxy import look, setting
-from flwr_dpkmeans.algorithms.proxy.setting import Setting
-from flwr_dpkmeans.kernels import (
-    clipping,
-    cluster_sums,
-    grid,
-    projected_sums,
-    residual_sums,
-    vector_clipping,
-)
+from flwr_dpkmeans.algorithms.budget.noise_kinds import NoiseFamily
+from flwr_dpkmeans.algorithms.feddp.outer_product import outer_product_rounding
+from flwr_dpkmeans.algorithms.server.server_facts import facts_without_server
+from flwr_dpkmeans.kernels import cluster_sums, grid
+from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import PrivateSum, State
-from support.wrong_tasks import plant_rounds
+from support.wrong_tasks import plant_arrays, plant_facts, plant_rounds
 
 Array = NDArray[np.float64]
 Words = NDArray[np.uint64]
@@ -44,25 +32,28 @@ def sensitivity_without_the_radius(patch: pytest.MonkeyPatch) -> None:
     plant_rounds(patch, "fastlloyd", change)
 
 
-Divide = Callable[[Array, Any, Array], Array]
-
-
-def _plant_division(patch: pytest.MonkeyPatch, divide: Divide) -> None:
-    """Let ``divide(rows, radius, scratch)`` put rows onto the grid."""
-    patch.setattr(residual_sums, "_divide", divide)
+RADII = {
+    "row_sums": "clip",
+    "row_squares": "clip",
+    "proxy_sums": "proxy_radius",
+    "residual_sums": "radius",
+    "residual_squares": "radius",
+}
+"""The lengths in a state that ProxyLloyd's arrays are divided by."""
 
 
 def residuals_not_divided_by_the_radius(patch: pytest.MonkeyPatch) -> None:
     """Pulled back to the radius, but in units of the data."""
 
-    def unscaled(rows: Array, radius: Any, _: Array) -> Array:
-        squares: Array = np.einsum("ij,ij->i", rows, rows)
-        factors = np.minimum(1.0, radius / np.maximum(np.sqrt(squares), 1e-12))
-        rows *= (factors * 2.0**16)[:, None]
-        np.trunc(rows, out=rows)
-        return squares
+    def unscaled(name: str, array: Array, _: Array, state: State) -> Array:
+        if name not in RADII:
+            return array
+        radius = state[RADII[name]]
+        if name.endswith("squares"):
+            return grid.toward_zero(array * radius**2)
+        return grid.toward_zero(array * radius[:, None] if array.ndim > 1 else radius)
 
-    _plant_division(patch, unscaled)
+    plant_arrays(patch, "proxy_lloyd", unscaled)
 
 
 def rows_in_two_bins_of_distance(patch: pytest.MonkeyPatch) -> None:
@@ -70,27 +61,20 @@ def rows_in_two_bins_of_distance(patch: pytest.MonkeyPatch) -> None:
 
     a row counts in its own bin and in the next.
     """
-    counted = look.distance_counts
 
-    def twice(points: Array, centre: Array, weights: Array | None = None) -> Array:
-        counts = counted(points, centre, weights)
-        return counts + np.roll(counts, 1)
+    def twice(name: str, array: Array, *_: object) -> Array:
+        return array + np.roll(array, 1) if name == "row_distances" else array
 
-    patch.setattr(look, "distance_counts", twice)
+    plant_arrays(patch, "proxy_lloyd", twice)
 
 
 def shares_of_distances_not_divided_by_rows(patch: pytest.MonkeyPatch) -> None:
     """At client level: the histogram of all rows, not a mean that is clipped."""
-    sent = Setting.sent
 
-    def unclipped(setting: Any, arrays: Any, n_rows: int, parts: Any) -> Any:
-        found = sent(setting, arrays, n_rows, parts)
-        return [
-            array if part.name == "row_distances" else own
-            for array, own, part in zip(arrays, found, parts, strict=True)
-        ]
+    def of_all_rows(name: str, array: Array, rows: Array, _: State) -> Array:
+        return array * len(rows) if name == "row_distances" else array
 
-    patch.setattr(Setting, "sent", unclipped)
+    plant_arrays(patch, "proxy_lloyd", of_all_rows)
 
 
 def no_radius_in_the_second_round(patch: pytest.MonkeyPatch) -> None:
@@ -104,58 +88,62 @@ def no_radius_in_the_second_round(patch: pytest.MonkeyPatch) -> None:
     )
 
 
+def _with_bounds(
+    *names: str, radius: float = 1e3
+) -> Callable[[PublicFacts], PublicFacts]:
+    """Clip to a bound that nothing reaches."""
+
+    def other(public: PublicFacts) -> PublicFacts:
+        honest = public.server or facts_without_server(public.config, public.n_features)
+        wide = replace(honest, **dict.fromkeys(names, radius**2))
+        return replace(public, server=wide)
+
+    return other
+
+
 def no_clip_of_a_client(patch: pytest.MonkeyPatch) -> None:
-    def on_grid(vectors: Array, *_: Any, **__: Any) -> Array:
-        return grid.toward_zero(vectors)
+    wide = _with_bounds("outer_product_bound", "weights_bound")
+    plant_facts(patch, "feddp_kmeans", wide)
 
-    for module, name in (
-        (outer_product, "clip_each"),
-        (server_weights, "clip_each"),
-        (setting, "clip_vector"),
-    ):
-        patch.setattr(module, name, on_grid)
+    def of_one_row(public: PublicFacts) -> PublicFacts:
+        """Means of a single row are within their bounds as they are."""
+        settings = replace(public.settings, examples_per_client=1)
+        return replace(public, config=replace(public.config, settings=settings))
 
-
-def no_clip_of_means(patch: pytest.MonkeyPatch) -> None:
-    def all_as_they_are(vectors: Array, *_: Any, **__: Any) -> Array:
-        return np.ones(len(vectors))
-
-    patch.setattr(projected_sums, "clip_factors", all_as_they_are)
+    plant_facts(patch, "proxy_lloyd", of_one_row)
 
 
-def no_clip_of_rows(patch: pytest.MonkeyPatch) -> None:
-    for module in (outer_product, projected_statistics, centred_rows):
-        patch.setattr(module, "clip_rows", lambda rows, _: rows)
+def no_clip_of_means(patch: pytest.MonkeyPatch, name: str = "feddp_kmeans") -> None:
+    means = _with_bounds(
+        "means_bound", "indicators_bound", "sums_bound", "counts_bound"
+    )
+    plant_facts(patch, name, means)
+
+
+def no_clip_of_rows(patch: pytest.MonkeyPatch, name: str = "feddp_kmeans") -> None:
+    plant_facts(patch, name, _with_bounds("data_radius", "outer_product_bound"))
 
 
 def rounded_away_from_zero(patch: pytest.MonkeyPatch) -> None:
-    def away(values: Any) -> Array:
-        scaled = np.asarray(values) * 2.0**16
-        return np.copysign(np.ceil(np.abs(scaled)), scaled) / 2.0**16 + 0.0
+    def away(_: str, array: Array, *__: object) -> Array:
+        """A grid step further from zero, unless nothing was rounded."""
+        was_rounded = array != np.rint(array)
+        return array + np.copysign(was_rounded * 2.0**-16, array)
 
-    for module in (clipping, vector_clipping):
-        patch.setattr(module, "toward_zero", away)
-    divided = residual_sums._divide
-
-    def divided_away(rows: Array, radius: Any, scratch: Array) -> Array:
-        before = rows.copy()
-        squares = divided(rows, radius, scratch)
-        at_least = np.maximum(radius, residual_sums.SMALLEST_RADIUS)
-        whole = (
-            before
-            * (clipping.SHADE * 2.0**16 / np.maximum(np.sqrt(squares), at_least))[
-                :, None
-            ]
-        )
-        rows[:] = np.copysign(np.ceil(np.abs(whole)), whole)
-        return squares
-
-    _plant_division(patch, divided_away)
+    for name in ("proxy_lloyd", "feddp_kmeans"):
+        plant_arrays(patch, name, away)
 
 
 def no_slack_for_the_rounded_triangle(patch: pytest.MonkeyPatch) -> None:
-    for module in (outer_product, setting):
-        patch.setattr(module, "outer_product_rounding", lambda _: 0.0)
+    def change(_: int, step: PrivateSum) -> PrivateSum:
+        first, *others = step.blocks
+        if first.name != "outer_product":
+            return step
+        bound = first.sensitivity.bound - outer_product_rounding(first.size)
+        without = replace(first, sensitivity=replace(first.sensitivity, bound=bound))
+        return replace(step, blocks=(without, *others))
+
+    plant_rounds(patch, "feddp_kmeans", change)
 
 
 def laplace_noise_for_the_euclidean_norm(patch: pytest.MonkeyPatch) -> None:
@@ -169,8 +157,14 @@ def laplace_noise_for_the_euclidean_norm(patch: pytest.MonkeyPatch) -> None:
 
 def client_clipped_in_the_euclidean_norm(patch: pytest.MonkeyPatch) -> None:
     """Beside Laplace noise, which needs the sum of magnitudes."""
-    for module in (server_weights, projected_statistics):
-        patch.setattr(module, "count_order", lambda _: 2)
+
+    def other(public: PublicFacts) -> PublicFacts:
+        task = public.config.task
+        options = replace(task.options, noise_kind=NoiseFamily.GAUSSIAN)
+        config = replace(public.config, task=replace(task, options=options))
+        return replace(public, config=config)
+
+    plant_facts(patch, "feddp_kmeans", other)
 
 
 Sums = tuple[Array, Array]
@@ -230,10 +224,10 @@ def empty_clusters_sent_as_one(patch: pytest.MonkeyPatch) -> None:
     """Only the counts that are sent: no neighbour moves them further, but who has no
     rows is seen.
     """
-    sums_and_counts = projected_sums.sums_and_counts
 
-    def at_least_one(*args: Any) -> tuple[Array, Array]:
-        sums, counts = sums_and_counts(*args)
-        return sums, np.maximum(counts, 1.0)
+    def at_least_one(name: str, array: Array, *_: object) -> Array:
+        least = {"counts": 1.0, "indicators": 2.0**-16}  # a step: they are scaled down
+        return np.maximum(array, least[name]) if name in least else array
 
-    patch.setattr(projected_statistics, "sums_and_counts", at_least_one)
+    for name in ("sphere_packing", "feddp_kmeans"):
+        plant_arrays(patch, name, at_least_one)

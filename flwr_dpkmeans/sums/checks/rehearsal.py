@@ -21,8 +21,9 @@ from flwr_dpkmeans.sums.round import Algorithm, State
 from flwr_dpkmeans.sums.task import Task
 
 ValueT = TypeVar("ValueT")
+_MOST_ROUNDS = 40
 _FIRST_ROUNDS, _LAST_ROUNDS = 2, 3
-"""Rounds between them are like the second."""
+"""Where there are more, those between the first and the last are like the second."""
 
 
 @lru_cache(maxsize=16)
@@ -44,13 +45,13 @@ def rehearse(plan: Plan, build: Callable[[Plan], Algorithm]) -> None:
 
 
 def _last_state(plan: Plan, algorithm: Algorithm) -> State:
-    """The state after the first and the last rounds, whose releases are all zeros."""
+    """The state after rounds whose releases are all zeros."""
     task = plan.task
     state = _called(task, "initial_state", _first_state, plan, algorithm)
     rounds = list(enumerate(algorithm.rounds))
-    first_rounds = rounds[:_FIRST_ROUNDS]
-    last_rounds = rounds[_FIRST_ROUNDS:][-_LAST_ROUNDS:]
-    for index, step in first_rounds + last_rounds:
+    if len(rounds) > _MOST_ROUNDS:
+        rounds = rounds[:_FIRST_ROUNDS] + rounds[-_LAST_ROUNDS:]
+    for index, step in rounds:
         released = _zeros(plan, index)
         state = _called(task, "advance", step.advance, state, released)
         if not isinstance(state, State):

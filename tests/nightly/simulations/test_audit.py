@@ -5,7 +5,6 @@ the command line says so.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,23 +12,21 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from support.bound_bugs import no_clip_of_a_client, no_clip_of_means, no_clip_of_rows
+from support.bound_bugs import no_clip_of_a_client, no_clip_of_means
 from support.crypto import no_blinding
 from support.noise_bugs import plant_source
+from support.planting import planted
+from support.wrong_tasks import plant_arrays, plant_rounds
 from support.wrong_trust import plant_noise
 
-from flwr_dpkmeans.algorithms.feddp import (
-    projected_statistics,
-)
-from flwr_dpkmeans.algorithms.lloyd_family import fastlloyd
 from flwr_dpkmeans.algorithms.lookup import clusterings
 from flwr_dpkmeans.errors import ConfigurationError, ProtocolError
 from flwr_dpkmeans.kernels.cluster_sums import relative_statistics
 from flwr_dpkmeans.privacy import release as mechanisms
 from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource
 from flwr_dpkmeans.privacy.release import NoiseShape
-from flwr_dpkmeans.sums import server as server_side
 from flwr_dpkmeans.sums.plan import Plan, make_noise_source
+from flwr_dpkmeans.sums.round import PrivateSum, State
 from flwr_dpkmeans.sums.statement import run_report, steps
 from simulations.audit.__main__ import main
 from simulations.audit.audit import (
@@ -113,16 +110,7 @@ def test_a_quarter_of_the_noise_is_above_the_claim(
     assert "ABOVE" in capsys.readouterr().out.replace("\n", "")
 
 
-def clip_together(
-    patch: pytest.MonkeyPatch, clip: Callable[..., tuple[Array, Array]]
-) -> None:
-    """Let ``clip(sums, counts, ...)`` bound what a client sends of its clusters."""
-    patch.setattr(projected_statistics, "clipped_together", clip)
-
-
-def test_a_statistic_that_is_not_clipped_is_seen_without_counting(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_statistic_that_is_not_clipped_is_seen_without_counting() -> None:
     options = AuditOptions(
         "sphere_packing",
         "client",
@@ -134,23 +122,22 @@ def test_a_statistic_that_is_not_clipped_is_seen_without_counting(
     setup = prepare(options)
     assert not audited(options).exceeds(SURE)
 
-    with monkeypatch.context() as patch:
-        clip_together(
-            patch,
-            lambda sums, counts, *_, **__: (np.full(sums.shape, 99.0), counts),
-        )
-        with pytest.raises(
+    def far_beyond(name: str, array: Array, *_: object) -> Array:
+        return np.full(array.shape, 99.0) if name == "clipped_sums" else array
+
+    def beyond(name: str, array: Array, *_: object) -> Array:
+        return array * 2.0 if name == "clipped_sums" else array
+
+    with (
+        planted(lambda patch: plant_arrays(patch, options.algorithm, far_beyond)),
+        pytest.raises(
             ProtocolError, match="no data within the plan's bounds add up to"
-        ):
-            audited(options)
-    # A server that does not look at sums leaves it to the audit.
-    monkeypatch.setattr(server_side, "require_plausible", lambda *_: None)
-    no_clip_of_rows(monkeypatch)
-    clip_together(
-        monkeypatch,
-        lambda sums, counts, *_, **__: (sums * 4.0, np.minimum(counts, 1.0)),
-    )
-    result = audited(options)
+        ),
+    ):
+        audited(options)
+    # What others leave room for, the server cannot see.
+    with planted(lambda patch: plant_arrays(patch, options.algorithm, beyond)):
+        result = audited(options)
     assert result.bound_used > 1.0
     assert result.exceeds(SURE)
     assert setup.case.name == "edge"
@@ -239,17 +226,19 @@ def test_a_target_that_is_not_chosen_is_seen_too(
     assert clean.bound_used <= 1.0 + ROUNDING
     assert 0.99 < clean.information <= 1.0 + ROUNDING
 
-    def counted_more(
-        points: Any, centroids: Any, radius: float | None
-    ) -> tuple[Array, Array]:
-        sums, counts = relative_statistics(points, centroids, radius)
-        inside = relative_statistics(
-            points, centroids, None if radius is None else 0.95 * radius
-        )[1]
-        return sums, counts + 0.125 * inside
+    def counting_more(_: int, step: PrivateSum) -> PrivateSum:
+        assert step.radius is not None
+        inner = 0.95 * step.radius
 
-    monkeypatch.setattr(fastlloyd, "relative_statistics", counted_more)
-    setup = prepare(options)
+        def counted_more(rows: Array, state: State) -> tuple[Array, Array]:
+            sums, counts = step.statistic(rows, state)
+            inside = relative_statistics(rows, state.centroids, inner)[1]
+            return sums, counts + 0.125 * inside
+
+        return replace(step, statistic=counted_more, of_each=None)
+
+    with planted(lambda patch: plant_rounds(patch, "fastlloyd", counting_more)):
+        setup = prepare(options)
     assert setup.neighbours.name.startswith("1 of radius")
     assert setup.worst.information <= 1.0 + ROUNDING
     assert setup.worst.bound_used == pytest.approx(1.125)
@@ -274,11 +263,15 @@ def test_no_clip_of_a_client_can_be_left_out(
     )
     clean = prepare(options).worst
     assert 0.999 < clean.information <= 1.0 + ROUNDING
-    if clip == "means":
-        no_clip_of_means(monkeypatch)
-    else:
-        no_clip_of_a_client(monkeypatch)
-    assert prepare(options).worst.bound_used >= 2.0 - 1e-3
+
+    def bug(patch: pytest.MonkeyPatch) -> None:
+        if clip == "means":
+            no_clip_of_means(patch, algorithm)
+        else:
+            no_clip_of_a_client(patch)
+
+    with planted(bug):
+        assert prepare(options).worst.bound_used >= 2.0 - 1e-3
 
 
 def made_up(**changes: Any) -> AuditResult:
@@ -393,16 +386,16 @@ def test_the_suite_covers_every_combination_that_exists() -> None:
     assert any(one.adversary == "server" for one in suite_audits("all"))
 
 
-def test_a_suite_shares_its_confidence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_suite_shares_its_confidence() -> None:
     assert family_confidence(0.95, 1) == pytest.approx(0.95)
     asked: list[float | None] = []
 
-    def exceeds(self: AuditResult, confidence: float | None = None) -> bool:
-        asked.append(confidence)
-        return False
+    class Watched(AuditResult):
+        def exceeds(self, confidence: float | None = None) -> bool:
+            asked.append(confidence)
+            return False
 
-    monkeypatch.setattr(AuditResult, "exceeds", exceeds)
-    assert not is_above(made_up(), 50)
+    assert not is_above(Watched(**vars(made_up())), 50)
     assert asked == [pytest.approx(0.999)]
 
 
