@@ -326,19 +326,11 @@ def moved(plan: Plan, side: int, factor: float) -> Plan:
     )
 
 
+UNRELEASED_BOX = "another box than the private histograms released"
 OTHER_BOXES: dict[str, tuple[Callable[[Plan], Plan], str]] = {
-    "wider": (
-        lambda p: moved(p, 1, 2.0),
-        "another box than the private histograms released",
-    ),
-    "narrower": (
-        lambda p: moved(p, 1, 0.9),
-        "another box than the private histograms released",
-    ),
-    "last digit": (
-        lambda p: moved(p, 1, 1.0 + 2.0**-50),
-        "another box than the private histograms released",
-    ),
+    "wider": (lambda p: moved(p, 1, 2.0), UNRELEASED_BOX),
+    "narrower": (lambda p: moved(p, 1, 0.9), UNRELEASED_BOX),
+    "last digit": (lambda p: moved(p, 1, 1.0 + 2.0**-50), UNRELEASED_BOX),
     "whole domain": (
         lambda p: redraft_plan(
             p,
@@ -346,7 +338,7 @@ OTHER_BOXES: dict[str, tuple[Callable[[Plan], Plan], str]] = {
             n_examples=p.n_examples,
             box=((DOMAIN[0][0],) * 2, (DOMAIN[1][0],) * 2),
         ),
-        "another box than the private histograms released",
+        UNRELEASED_BOX,
     ),
     "beyond the domain": (
         lambda p: replace(p, box=((-(2.0**41),) * 2, (2.0**41,) * 2)),
@@ -369,14 +361,8 @@ OTHER_BOXES: dict[str, tuple[Callable[[Plan], Plan], str]] = {
         lambda p: replace(p, config=p.config.changed(bounds=((-1e6,), (1e6,)))),
         "had fixed",
     ),
-    "no preliminary rounds": (
-        lambda p: replace(p, preliminary=()),
-        "neither declared nor counted",
-    ),
-    "preliminary again": (
-        lambda p: replace(p, rounds=(), box=None),
-        "another box than the private histograms",
-    ),
+    "no preliminary rounds": (lambda p: replace(p, preliminary=()), "nor counted"),
+    "preliminary again": (lambda p: replace(p, rounds=(), box=None), UNRELEASED_BOX),
 }
 
 

@@ -23,6 +23,7 @@ pytestmark = [
 ROOT = Path(__file__).parents[3]
 TESTS = ROOT / "tests" / "unit" / "kernels" / "test_both_implementations.py"
 NATIVE = Path(implementation.__file__).with_name("native")
+EMULATOR = ROOT / ".github" / "arm" / "emulated_arm.py"
 SANITIZED = (
     *("-O1", "-g", "-fno-omit-frame-pointer"),
     *("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
@@ -30,7 +31,8 @@ SANITIZED = (
 
 
 needs_cross_compiler = pytest.mark.skipif(
-    importlib.util.find_spec("ziglang") is None, reason="ziglang is not installed"
+    not all(map(importlib.util.find_spec, ["ziglang", "unicorn", "elftools"])),
+    reason="the dependency group 'arm' is not installed",
 )
 COMPUTED = "not environment and not wrong_choice and not library"
 """Tests of what kernels compute, not of which are chosen."""
@@ -131,15 +133,6 @@ def build_for(platform_name: str, folder: Path, *extra: str) -> Path:
     return library
 
 
-def run_emulated(library: Path) -> subprocess.CompletedProcess[str]:
-    return run_tests(
-        library.parent,
-        *("-p", "support.emulated_arm", "-k", COMPUTED),
-        FLWR_DPKMEANS_KERNELS="",
-        EMULATED_ARM_LIBRARY=str(library),
-    )
-
-
 @needs_cross_compiler
 @pytest.mark.parametrize(
     "name", ["aarch64-macos", "x86_64-macos", "aarch64-linux-musl"]
@@ -150,8 +143,13 @@ def test_other_platforms_compile_without_a_warning(name: str, tmp_path: Path) ->
 
 @needs_cross_compiler
 def test_arm_makes_the_same_bits(tmp_path: Path) -> None:
-    pytest.importorskip("unicorn")
-    pytest.importorskip("elftools")
-    done = run_emulated(build_for("aarch64-linux-gnu.2.17", tmp_path))
+    library = build_for("aarch64-linux-gnu.2.17", tmp_path)
+    shutil.copy(EMULATOR, tmp_path)
+    done = run_tests(
+        tmp_path,
+        *("-p", EMULATOR.stem, "-k", COMPUTED),
+        FLWR_DPKMEANS_KERNELS="",
+        EMULATED_ARM_LIBRARY=str(library),
+    )
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     assert " passed" in done.stdout or "[100%]" in done.stdout

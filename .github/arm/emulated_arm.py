@@ -1,6 +1,6 @@
 """The compiled kernels of 64-bit ARM, run by an emulator on a processor of any kind.
 
-As a pytest plugin (``-p support.emulated_arm``) it puts the library that
+As a pytest plugin (``-p emulated_arm``) it puts the library that
 ``EMULATED_ARM_LIBRARY`` names in the place of the compiled kernels.
 """
 
