@@ -228,9 +228,7 @@ def test_different_clients_fall_silent_at_different_stages() -> None:
 def test_more_than_may_be_silent_stop_the_run_with_a_sentence() -> None:
     federation = make_federation(grid_parts(SIZES))
     Silence(*((node, "sum", 2, False) for node in (4, 5, 6))).install(federation)
-    with pytest.raises(
-        CohortError, match=r"6 of 9 clients answered round 2, but at least 7 are needed"
-    ):
+    with pytest.raises(CohortError, match="6 of 9 clients answered round 2"):
         run(federation)
 
 

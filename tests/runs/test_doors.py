@@ -551,18 +551,13 @@ def test_a_file_of_another_format_is_refused_in_one_sentence(
             archive.writestr("table.txt", "30,60")
     if name == "table.csv.bz2" and not content:
         pytest.skip("nothing is nothing, compressed or not")
-    with pytest.raises(
-        DataError, match=r"cannot be read as \.\w+ \(\w+\), but its content must match"
-    ):
+    with pytest.raises(DataError, match=r"cannot be read as \.\w+ \(\w+\)"):
         load_declared(path, Layout(NAMES))
 
 
 @pytest.mark.parametrize("separator", ["\0", '"', "\n", ";;"])
 def test_a_separator_that_cannot_be_one_is_refused(separator: str) -> None:
-    with pytest.raises(
-        ConfigurationError,
-        match=r"separator is .*: it must be one character that is no quote",
-    ):
+    with pytest.raises(ConfigurationError, match=r"separator is .*: it must"):
         Dialect(separator=separator)
 
 
@@ -608,9 +603,7 @@ def test_names_with_commas_and_line_breaks_can_be_declared(tmp_path: Path) -> No
     table = load_declared(path, Layout.of('"a,b", "say ""x""\n#"'))
     assert table.names == ("a,b", 'say "x"\n#')
     assert table.points.tolist() == ROWS
-    with pytest.raises(
-        ConfigurationError, match="columns has a line break outside of quotes"
-    ):
+    with pytest.raises(ConfigurationError, match="columns has a line break outside"):
         Layout.of("age\nkg")
 
 

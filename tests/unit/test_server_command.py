@@ -569,9 +569,7 @@ def test_a_dry_run_prints_flowers_own_command_line(
 
 def test_a_key_in_server_toml_that_is_not_known_is_told(office: Path) -> None:
     rewrite(office / "server.toml", "port =", "prot =")
-    with pytest.raises(
-        ConfigurationError, match="the key 'prot' is not known: did you mean 'port'"
-    ):
+    with pytest.raises(ConfigurationError, match="the key 'prot' is not known"):
         ServerOptions.load(office)
     with pytest.raises(ConfigurationError, match=r"none/server.toml cannot be read"):
         ServerOptions.load(office / "none")

@@ -601,10 +601,7 @@ def test_centers_are_at_most_a_grid_step_outside(
     """A step of the bounds' width of 8 is 2^-13."""
     radii, box = RadiiTask(options=RadiiOptions(((8.0, value),) * 2)), ((4.0,), (12.0,))
     if scaled is None:
-        with pytest.raises(
-            ConfigurationError,
-            match=r"center 0 has .* in column 1, which is outside the bounds",
-        ):
+        with pytest.raises(ConfigurationError, match=r"center 0 has .* in column 1"):
             radii.scaled_centers(box, 2)
     else:
         assert radii.scaled_centers(box, 2).tolist() == [[0.0, scaled]] * 2

@@ -413,10 +413,7 @@ def test_a_date_is_written_with_all_of_its_digits(cell: Any, days: float) -> Non
 )
 def test_bounds_of_dates_are_those_of_iso_8601(bounds: str) -> None:
     stated = tomllib.loads(f'a = {{ kind = "date", bounds = {bounds} }}')
-    with pytest.raises(
-        ConfigurationError,
-        match="but dates are written as ISO 8601 has them: give 2020-01-31",
-    ):
+    with pytest.raises(ConfigurationError, match="ISO 8601 has them: give 2020-01-31"):
         Schema(columns=stated)
 
 
@@ -526,10 +523,7 @@ def test_keys_that_do_not_go_together_have_a_sentence(
 
 
 def test_a_cycle_is_in_no_profile() -> None:
-    with pytest.raises(
-        ConfigurationError,
-        match="profile has 'x', but a cycle has no mean and spread as numbers have",
-    ):
+    with pytest.raises(ConfigurationError, match="profile has 'x', but a cycle"):
         Schema(columns={"x": HOUR, "n": {"kind": "flag"}}, profile=["x"])
 
 

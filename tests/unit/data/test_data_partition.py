@@ -177,9 +177,7 @@ def test_column_values(kind: str, values: Any, message: str) -> None:
 
 @pytest.mark.parametrize("alpha", [0.0, -1.0, float("nan"), float("inf")])
 def test_alpha(alpha: float) -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"but it must be (greater than 0|a finite number)"
-    ):
+    with pytest.raises(ConfigurationError, match=r"(greater than 0|a finite number)"):
         partition_indices(
             3, 2, 0, seed=0, kind="dirichlet", column_values=[0, 1, 2], alpha=alpha
         )
@@ -279,10 +277,7 @@ def test_one_client_per_value_names_both_numbers(n_parts: int) -> None:
 def test_sizes_are_read_from_text() -> None:
     assert parse_sizes("100, 50,7") == (100, 50, 7)
     assert parse_sizes(3) == (3,)
-    with pytest.raises(
-        ConfigurationError,
-        match=r"the sizes of the parts are '1,-2', but they must be integers",
-    ):
+    with pytest.raises(ConfigurationError, match="the sizes of the parts are '1,-2'"):
         parse_sizes("1,-2")
 
 

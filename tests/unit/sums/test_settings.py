@@ -115,9 +115,7 @@ def test_options_are_read_by_their_rules_and_stay_the_same_objects_where_they_fi
             default,
             optional,
         )
-    with pytest.raises(
-        ConfigurationError, match="the default is 7, but it must be at most 5"
-    ):
+    with pytest.raises(ConfigurationError, match="the default is 7, but it must"):
         whole(7, 2, 3, "a count", most=5)
 
 
@@ -213,9 +211,7 @@ FOUR: dict[str, Any] = QUARTERS | {"private_bounds": True, "evaluation": "privat
 
 def test_shares_leave_the_task_a_part_of_the_budget() -> None:
     settings_of(**FOUR | {"count_share": 0.25 - 2.0**-40})
-    with pytest.raises(
-        ConfigurationError, match="evaluation_share together are 1, but they must leave"
-    ):
+    with pytest.raises(ConfigurationError, match="evaluation_share together are 1"):
         settings_of(**FOUR)
 
 
