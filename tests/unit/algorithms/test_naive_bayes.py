@@ -432,10 +432,8 @@ def test_columns_are_matched_by_name() -> None:
     ("values", "sentence"),
     [
         ({"n_classes": 1}, "classes is 1, but it must be an integer of at least 2"),
-        ({"categories": (0, 1)},
-         r"categories is \(0, 1\), but it must have a whole number for each column"),
-        ({"categories": (0, 0, 0)},
-         "categories has 3 entries, but the table has 2 columns"),
+        ({"categories": (0, 1)}, r"categories is \(0, 1\), but it must have a whole"),
+        ({"categories": (0, 0, 0)}, "categories has 3 entries, but the table has 2"),
         ({"engine": "ray"}, "engine is 'ray', which is not known"),
         ({"smoothing": -1.0}, "smoothing is -1.0"),
         ({"trust": "nobody"}, "nobody"),

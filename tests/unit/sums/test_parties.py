@@ -353,8 +353,7 @@ def test_what_is_masked_is_shown_to_who_watches_and_stays_nowhere() -> None:
 @pytest.mark.parametrize(
     ("is_final", "preliminary", "n_features", "n_parts", "sentence"),
     [
-        (True, (5,), 2, 3,
-         "the plan waits for the tables' width, or knows what it is still to find"),
+        (True, (5,), 2, 3, "the plan waits for the tables' width, or knows what"),
         (False, (), 2, 3, "the plan waits"),
         (False, (5,), None, 3, "the plan waits"),
         (True, (), None, 3, "the plan waits"),
