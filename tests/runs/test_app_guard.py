@@ -32,6 +32,7 @@ from flwr.proto.runtime_pb2 import PushTaskOutputRequest
 from flwr.supercore.constant import TASK_TYPE_TO_COMMAND
 from flwr.supernode.runtime import run_clientapp
 from support.apps import THIEF, app_files, packed, pyproject
+from support.installed import forget, install
 
 from flwr_dpkmeans.deploy.guard import app_program
 from flwr_dpkmeans.deploy.guard.app_guard import Guard
@@ -89,8 +90,8 @@ def flower(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         for name, function in vars(module).items():
             if callable(function):
                 monkeypatch.setitem(vars(module), name, function)
-    monkeypatch.setitem(sys.modules, "counted", None)
-    monkeypatch.delitem(sys.modules, "counted")
+    install(monkeypatch, counted=None)
+    forget(monkeypatch, "counted")
     before = list(sys.path)
     yield
     sys.path[:] = before

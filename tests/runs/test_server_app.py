@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -199,9 +198,9 @@ def test_nothing_is_assumed_of_the_files_of_deployed_nodes(
 def test_a_simulated_server_is_told_by_flowers_own_module(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.delitem(sys.modules, "flwr.simulation.run_simulation", raising=False)
+    simulate_server(monkeypatch, simulated=False)
     assert not is_simulated_server()
-    monkeypatch.setitem(sys.modules, "flwr.simulation.run_simulation", sys)
+    simulate_server(monkeypatch)
     assert is_simulated_server()
 
 
