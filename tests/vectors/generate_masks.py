@@ -1,7 +1,7 @@
 """Write masks.json: known answers of keys, streams, boxes, masks and tags, from fixed
 private and group keys.
 
-Run ``python tests/vectors/generate_masks.py`` after a deliberate change of the protocol
+Run ``PYTHONPATH=tests python tests/vectors/generate_masks.py`` after a deliberate change of the protocol
 (and raise PROTOCOL_VERSION). `test_mask_vectors.py` checks the file with code of its
 own.
 """
@@ -12,9 +12,11 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
+import pytest
+from support.crypto import replace_group_key
+from support.machine import replace_entropy
 
 from flwr_dpkmeans.secagg import ciphers, keys
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumRequest
@@ -90,7 +92,8 @@ def _attempt(
             boxes.get(node, {}),
         )
         group_key = fixed_key("group", node, roster.attempt)
-        with mock.patch.object(keys, "generate_group_key", lambda key=group_key: key):
+        with pytest.MonkeyPatch.context() as patch:
+            replace_group_key(patch, lambda key=group_key: key)  # type: ignore[misc]
             admitted = states[node].admit(request, 1)
         states[node], reply = admitted.answer(
             request,
@@ -129,7 +132,8 @@ def _run() -> dict[str, Any]:
     )
     second = first.without(1, [NODE_IDS[-1]])
     attempts = []
-    with mock.patch.object(keys.os, "urandom", _Counter([])):
+    with pytest.MonkeyPatch.context() as patch:
+        replace_entropy(patch, _Counter([]))
         record, release, boxes = _attempt(states, first, 1, True, None, {})
         attempts.append(record)
         record, _, _ = _attempt(states, first, 2, False, release, boxes)

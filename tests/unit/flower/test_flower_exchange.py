@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
 from flwr.app import Message, RecordDict
 from support.engines import simulate_server
+from support.machine import replace_clock
 
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.flower.in_process_grid import InProcessGrid
@@ -79,11 +79,12 @@ def asked(
 ) -> tuple[list[Any], float]:
     """Replies to so many messages, and how long they took."""
     now = [0.0]
-    clock = SimpleNamespace(
-        monotonic=lambda: now[0],
-        sleep=lambda seconds: now.__setitem__(0, now[0] + seconds),
-    )
-    with mock.patch.object(exchange, "time", clock):
+    with pytest.MonkeyPatch.context() as patch:
+        replace_clock(
+            patch,
+            lambda: now[0],
+            lambda seconds: now.__setitem__(0, now[0] + seconds),
+        )
         found = (
             send_in_waves(grid, [None] * n, timeout, **options)
             if options
