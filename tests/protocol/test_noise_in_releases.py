@@ -52,8 +52,8 @@ CASES = [
 ]
 
 
-def run(monkeypatch: pytest.MonkeyPatch, **values: Any) -> tuple[Federation, Truth]:
-    truth = record_truth(monkeypatch)
+def run(**values: Any) -> tuple[Federation, Truth]:
+    truth = record_truth()
     federation = make_federation(
         grid_parts(
             [100] * (4 if values.get("trust") == "distributed" else 2),
@@ -134,10 +134,8 @@ def check(federation: Federation, truth: Truth) -> None:
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize(("algorithm", "trust", "noise"), CASES)
-def test_noise_has_the_planned_scale(
-    monkeypatch: pytest.MonkeyPatch, algorithm: str, trust: str, noise: str
-) -> None:
-    federation, truth = run(monkeypatch, algorithm=algorithm, trust=trust, noise=noise)
+def test_noise_has_the_planned_scale(algorithm: str, trust: str, noise: str) -> None:
+    federation, truth = run(algorithm=algorithm, trust=trust, noise=noise)
     check(federation, truth)
 
 
@@ -169,9 +167,7 @@ def test_a_planted_wrong_scale_is_caught(
     monkeypatch: pytest.MonkeyPatch, algorithm: str, trust: str, factor: float
 ) -> None:
     plant_noise(monkeypatch, scaled(factor))
-    federation, truth = run(
-        monkeypatch, algorithm=algorithm, trust=trust, noise="seeded"
-    )
+    federation, truth = run(algorithm=algorithm, trust=trust, noise="seeded")
     with pytest.raises(AssertionError, match="of the plan's"):
         check(federation, truth)
     shapes = {block.name: block.noise for block in federation.plan.rounds[0].blocks}
@@ -184,12 +180,10 @@ def test_a_planted_wrong_scale_is_caught(
 
 @pytest.mark.parametrize("max_silent", [0, 1, 2])
 def test_the_noise_that_an_onlooker_does_not_know_has_the_planned_scale(
-    monkeypatch: pytest.MonkeyPatch, max_silent: int
+    max_silent: int,
 ) -> None:
     """A client knows its share, and t may share theirs with the server."""
-    federation, truth = run(
-        monkeypatch, trust="distributed", noise="seeded", max_silent=max_silent
-    )
+    federation, truth = run(trust="distributed", noise="seeded", max_silent=max_silent)
     check(federation, truth)
     known = set(list(federation.clients)[: max(1, max_silent)])
     for key, statistics in truth.statistics.items():
@@ -205,11 +199,9 @@ def test_the_noise_that_an_onlooker_does_not_know_has_the_planned_scale(
 
 
 @pytest.mark.nightly
-def test_the_private_count_has_its_planned_noise(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_private_count_has_its_planned_noise() -> None:
     """Whatever the trust model, the count's noise comes in shares from the clients."""
-    truth = record_truth(monkeypatch)
+    truth = record_truth()
     parts = grid_parts([100, 250], 2)
 
     def counts() -> Iterator[float]:

@@ -12,7 +12,6 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import pytest
 from flwr.app import Message
 from numpy.typing import NDArray
 
@@ -20,7 +19,6 @@ from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.secagg import ciphers
 from flwr_dpkmeans.secagg.retry import Retry
 from flwr_dpkmeans.sums.trust import trust_model
-from support.crypto import replace_stream
 from support.messages import RECORD
 from support.protocol_federation import (
     Federation,
@@ -30,6 +28,7 @@ from support.protocol_federation import (
     received_vectors,
     small_config,
 )
+from support.watching import Call, stop_watching, watch
 
 Array = NDArray[np.float64]
 Words = NDArray[np.uint64]
@@ -85,25 +84,19 @@ def _streams() -> Iterator[list[tuple[int, tuple[int, int], bytes]]]:
     (node, (round, attempt), its first words).
     """
     used: list[tuple[int, tuple[int, int], bytes]] = []
-    honest, answer = ciphers.stream, Retry.answer
     now: list[tuple[int, tuple[int, int]]] = []
 
-    def recorded(key: bytes, asked: tuple[int, int], length: int) -> Words:
-        words = honest(key, asked, length)
-        used.extend((*place, words[:4].tobytes()) for place in now)
-        return words
+    def note_stream(call: Call) -> None:
+        used.extend((*place, call.result[:4].tobytes()) for place in now)
 
-    def answering(state: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
+    def begin_answer(call: Call) -> None:
+        state, request = [*call.arguments.values()][:2]
         now[:] = [(state.node_id, (request.round_index, request.attempt))]
-        try:
-            return answer(state, request, *args, **kwargs)
-        finally:
-            now.clear()
 
-    with pytest.MonkeyPatch.context() as patch:
-        replace_stream(patch, recorded)
-        patch.setattr(Retry, "answer", answering)
-        yield used
+    watch(ciphers.stream, note_stream)
+    watch(Retry.answer, lambda _: now.clear(), begin=begin_answer)
+    yield used
+    stop_watching()
 
 
 @dataclass(frozen=True)

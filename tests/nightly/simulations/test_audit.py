@@ -215,9 +215,7 @@ def test_the_private_count_alone() -> None:
     assert 0.0 < result.bound_at(SURE) <= result.claimed
 
 
-def test_a_target_that_is_not_chosen_is_seen_too(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_target_that_is_not_chosen_is_seen_too() -> None:
     """Rows inside the radius count as 1.125."""
     options = AuditOptions(
         "fastlloyd", trust="central", case="edge", values={"max_iter": 1}
@@ -254,9 +252,7 @@ def test_a_target_that_is_not_chosen_is_seen_too(
         ("feddp_kmeans", "weights"),
     ],
 )
-def test_no_clip_of_a_client_can_be_left_out(
-    monkeypatch: pytest.MonkeyPatch, algorithm: str, clip: str
-) -> None:
+def test_no_clip_of_a_client_can_be_left_out(algorithm: str, clip: str) -> None:
     """Targets reach every bound by being clipped to it."""
     options = AuditOptions(
         algorithm, "client", "central", case="edge", values={"max_iter": 1}

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.crypto import replace_group_key, replace_stream
+from support.crypto import replace_group_key
 from support.masked_federation import Federation
 from support.watching import calls_of
 
@@ -30,16 +30,8 @@ def test_the_second_of_two_looks_up_the_key_that_it_would_agree_on(
     monkeypatch: pytest.MonkeyPatch, authored: bool, shared: bool
 ) -> None:
     """Bit for bit, in two rounds and a retry."""
-    expanded: list[int] = []
     # More words than clients keep for each other.
     length = 3 if shared else 470_000
-    expand = ciphers.stream
-
-    def noted_mask(key: bytes, round_and_attempt: tuple[int, int], length: int) -> Any:
-        expanded.append(length)
-        return expand(key, round_and_attempt, length)
-
-    replace_stream(monkeypatch, noted_mask)
     replace_group_key(monkeypatch, lambda: bytes(range(32)))
     federation = Federation(NODES, authored=authored)
     server, alone, table = federation.server, federation.states, Awaited()
@@ -51,16 +43,18 @@ def test_the_second_of_two_looks_up_the_key_that_it_would_agree_on(
     }
     found: list[tuple[list[Any], int, int]] = []
     for states in (alone, paired):
-        expanded.clear()
         federation.states, federation.server = dict(states), copy.deepcopy(server)
         federation.received, federation.release = [], None
-        with calls_of(keys.agree_pair_keys) as calls:
+        with (
+            calls_of(keys.agree_pair_keys) as agreed,
+            calls_of(ciphers.stream) as expanded,
+        ):
             federation.run_round(1, vectors, np.zeros(length, dtype=np.uint64))
             federation.open(2, length)
             federation.attempt(vectors, silent=(11,))
             federation.server.retry()
             federation.attempt(vectors, repeated=True)
-        n_agreed = sum(len(call.arguments["public_keys"]) for call in calls)
+        n_agreed = sum(len(call.arguments["public_keys"]) for call in agreed)
         masked = [reply.masked.values.tobytes() for _, reply in federation.received]
         found.append((masked, n_agreed, len(expanded)))
     assert found[0][0] == found[1][0]
