@@ -680,8 +680,8 @@ def test_lloyd_says_that_it_is_not_private() -> None:
 
 
 @pytest.fixture
-def untouched(monkeypatch: pytest.MonkeyPatch) -> None:
-    forbid_messages(monkeypatch)
+def untouched() -> None:
+    forbid_messages()
 
 
 def with_bad_row(value: float) -> list[Floats]:

@@ -1311,7 +1311,7 @@ def test_whole_run_with_given_k_has_no_curve(tmp_path: Path, log: list[str]) -> 
 def test_a_bad_configuration_ends_the_run_before_anything_is_sent(
     tmp_path: Path, log: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    forbid_messages(monkeypatch)
+    forbid_messages()
     # As an error, which Flower's simulation tells from success, unlike an exit.
     with pytest.raises(server_app.EndedError, match="ConfigurationError: epsilon"):
         run_app(tmp_path, epsilon=-1.0)
