@@ -270,13 +270,26 @@ def size_of_code(source: str) -> tuple[int, int]:
     Neither comments nor docstrings count.
     """
     n_tokens, lines = 0, set[int]()
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+    for token in whole_tokens(source):
         text = token.line.strip()
         is_docstring = token.type == tokenize.STRING and text.startswith('"""')
         if token.type not in _NO_CODE and not is_docstring:
             n_tokens += 1
             lines.update(range(token.start[0], token.end[0] + 1))
     return n_tokens, len(lines)
+
+
+def whole_tokens(source: str) -> Iterator[tokenize.TokenInfo]:
+    """A file's tokens, of which an f-string is one.
+
+    Since Python 3.12 its parts are tokens, too, between its start and its end.
+    """
+    depth = 0
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        kind = tokenize.tok_name[token.type]
+        depth += (kind == "FSTRING_START") - (kind == "FSTRING_END")
+        if depth == 0:
+            yield token
 
 
 def density(source: str) -> float:
@@ -321,7 +334,7 @@ CEILINGS = {
     "largest folder": 18,
     "imports of simulations by the package": 0,
     "files that import Flower's private modules": 0,
-    "a node executes: tokens, lines of code, files": 118960,
+    "a node executes: tokens, lines of code, files": 119060,
     "rooms and files flat in simulations": 12,
     "test lines per package line": 1.4,
     "tests that reach a private name": 5,

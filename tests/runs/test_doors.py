@@ -505,7 +505,7 @@ def test_a_refusal_says_the_reason_at_every_door(
     assert sentence in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("dates", ["%Q.%m", "%", "%d.%d.%Y", "\0"])
+@pytest.mark.parametrize("dates", ["%Q.%m", "%", "%d.%d.%Y", "\0", "day"])
 def test_a_format_by_which_no_date_can_be_read_is_refused(dates: str) -> None:
     """Every date was silently none, or a node answered as long as no cell had text."""
     with pytest.raises(ConfigurationError, match=r'dates is .*no date.*"%d\.%m\.%Y"'):

@@ -31,8 +31,7 @@ from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.secagg.party import Party
 from flwr_dpkmeans.secagg.ring import encode
-from flwr_dpkmeans.sums.build import initial_state
-from flwr_dpkmeans.sums.client.state_changes import as_arrays
+from flwr_dpkmeans.sums import build
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.plan import FIRST_NODE_ID, Plan
 from flwr_dpkmeans.sums.round import State
@@ -189,7 +188,7 @@ def plain_lloyd(
 
 def start_of(plan: Plan) -> NDArray[np.float64]:
     """The public start."""
-    return np.array(initial_state(plan).centroids)
+    return np.array(build.initial_state(plan).centroids)
 
 
 # -- what really happened --------------------------------------------------------------
@@ -244,7 +243,7 @@ def record_truth() -> Truth:
 
     watch(encode, encoded)
     watch(Party.answer, begin=answered)
-    watch(as_arrays, read)
+    watch(build.as_arrays, read)
     watch_noise(lambda noise, _: kept.server_noise.append(noise.copy()))
     return kept
 
