@@ -1,9 +1,9 @@
 """Write masks.json: known answers of keys, streams, boxes, masks and tags, from fixed
 private and group keys.
 
-Run ``PYTHONPATH=tests python tests/vectors/generate_masks.py`` after a deliberate change of the protocol
+Run ``python tests/vectors/generate_masks.py`` after a deliberate change of the protocol
 (and raise PROTOCOL_VERSION). `test_mask_vectors.py` checks the file with code of its
-own.
+own. With `tests` on `PYTHONPATH`.
 """
 
 from __future__ import annotations

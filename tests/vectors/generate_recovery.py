@@ -1,9 +1,9 @@
 """Write recovery.json: known answers of a recovered sum, from fixed keys and fixed
 entropy.
 
-Run ``PYTHONPATH=tests python tests/vectors/generate_recovery.py`` after a deliberate change of the
+Run ``python tests/vectors/generate_recovery.py`` after a deliberate change of the
 protocol (and raise its version). `test_recovery_vectors.py` checks the file with code
-of its own.
+of its own. With `tests` on `PYTHONPATH`.
 """
 
 from __future__ import annotations

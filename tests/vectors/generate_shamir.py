@@ -1,9 +1,9 @@
 """Write shamir.json: known answers of secret sharing over GF(2^8), from fixed
 coefficients.
 
-Run ``PYTHONPATH=tests python tests/vectors/generate_shamir.py`` after a deliberate change of the
+Run ``python tests/vectors/generate_shamir.py`` after a deliberate change of the
 protocol (and raise PROTOCOL_VERSION). `test_shamir_vectors.py` checks the file with
-code of its own.
+code of its own. With `tests` on `PYTHONPATH`.
 """
 
 from __future__ import annotations
