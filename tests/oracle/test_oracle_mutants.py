@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.budget_bugs import wrong_plan
 from support.deltas import compose_delta
 from support.integration import beside_gaussian, discrete_laplace_losses, laplace_losses
 from support.plans import (
@@ -24,9 +25,8 @@ from support.plans import (
 from support.pricing import Draw, Noise
 from test_oracle_lists import events_of, priced
 
-from flwr_dpkmeans.privacy import calibration
+from flwr_dpkmeans.errors import BudgetError
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
-from flwr_dpkmeans.privacy.calibration import first_private
 from flwr_dpkmeans.privacy.closeness import Closeness
 from flwr_dpkmeans.privacy.release import (
     Event,
@@ -36,6 +36,7 @@ from flwr_dpkmeans.privacy.release import (
     PureRelease,
     Sensitivity,
 )
+from flwr_dpkmeans.sums.checks.sound import check_budget
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.price import price
 from flwr_dpkmeans.sums.public_facts import ServerFacts
@@ -82,14 +83,6 @@ def fresh(plan: Plan) -> Plan:
     """The same plan, with nothing priced yet."""
     price.cache_clear()
     return replace(plan)
-
-
-def wrong_plan(plan: Plan, **members: Any) -> Plan:
-    """The same plan with members that say something else."""
-    kind = type("WrongPlan", (Plan,), members)
-    values = {one.name: getattr(plan, one.name) for one in fields(plan) if one.init}
-    wrong: Plan = kind(**values)
-    return wrong
 
 
 def walked(plan: Plan) -> None:
@@ -329,25 +322,13 @@ def test_shares_of_clients_that_cannot_be_counted_on(dropout: str) -> None:
         require_noise_of_shares(wrong_plan(plan, shares_of=shares_of))
 
 
-@pytest.mark.parametrize("factor", [0.998, 1.002])
-def test_a_calibration_beside_the_request(
-    monkeypatch: pytest.MonkeyPatch, factor: float
-) -> None:
-    original = first_private
-    monkeypatch.setattr(
-        calibration,
-        "first_private",
-        lambda cost, epsilon, start, **named: factor * original(cost, epsilon, start),
-    )
-    if factor > 1.0:
-        plan = drafted(algorithm="proxy_lloyd", n_examples=5017)
-        with pytest.raises(AssertionError, match="the plan costs"):
-            require_used(plan)
-    else:
-        from flwr_dpkmeans.errors import BudgetError
-
-        with pytest.raises(BudgetError):
-            drafted(algorithm="proxy_lloyd", n_examples=5018)
+def test_a_calibration_beside_the_request() -> None:
+    plan = drafted(algorithm="proxy_lloyd", n_examples=5017)
+    require_used(plan)
+    with pytest.raises(AssertionError, match="the plan costs"):
+        require_used(wrong_plan(plan, epsilon=0.998 * plan.epsilon))
+    with pytest.raises(BudgetError, match="the plan costs"):
+        check_budget(wrong_plan(plan, epsilon=1.002 * plan.epsilon), math.inf, plan)
 
 
 def test_events_of_the_lists_are_the_house_s_own() -> None:

@@ -48,7 +48,7 @@ Each bug (`*_bugs.py`), and what catches it:
 * one mask for all attempts: WIRE (streams that are used twice; no word is readable);
 * no blinding; tags without a key: WIRE;
 * recovered sums opened twice: WIRE;
-* report, its lines, ledger, worst case: round not attempt: PRICE;
+* report, ledger, worst case: round not attempt: PRICE;
 * evaluation, count not charged: CLAIM, PRICE; CLAIM;
 * delta counted twice; rounds forgotten: PRICE; CLAIM, PRICE;
 * one coin for all; coins of the seed; always in: COIN.
