@@ -33,6 +33,7 @@ from flwr_dpkmeans.flower.client.node_config import show_node_logs
 from flwr_dpkmeans.flower.client.wrapped import Wrapped
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.messages.client_memory import remember
+from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.log import LineFormatter, LogFormat
 from flwr_dpkmeans.node import node_log
 from flwr_dpkmeans.node.policy import ClientPolicy
@@ -293,7 +294,7 @@ def run(
     federation = make_federation(
         parts,
         loaders={VICTIM: lambda _: client} if talkative else None,
-        show_logs=show_logs,
+        mod_of=lambda _, settings: SecureAggregation(settings, show_logs=show_logs),
     )
     federation.clients[VICTIM] = client if talkative else federation.clients[VICTIM]
     for number, own in enumerate(federation.clients.values()):

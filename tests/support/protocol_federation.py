@@ -84,6 +84,7 @@ class Federation:
         return sum(len(ledger.entries()) for ledger in self.ledgers.values())
 
 
+ModOf = Callable[[KMeansClient, Callable[[Any], NodeSettings]], SecureAggregation]
 _run_ids = itertools.count(1000)
 
 
@@ -96,15 +97,15 @@ def make_federation(
     ledgers: dict[int, MemoryLedger] | None = None,
     run_id: int | None = None,
     identities: dict[int, Identity] | None = None,
-    show_logs: Callable[[Any], None] | None = None,
+    mod_of: ModOf = lambda _, settings: SecureAggregation(settings),
 ) -> Federation:
     """Build a federation of one node per part.
 
-    `loaders` replaces ``load_data`` of single nodes.
+    `loaders` replaces ``load_data`` of single nodes; ``mod_of(client, settings)`` makes
+    each node's mod.
     """
     clients, own_ledgers, nodes = {}, {}, []
     own_settings: dict[int, NodeSettings] = {}
-    logs: dict[str, Any] = {} if show_logs is None else {"show_logs": show_logs}
     for node_id, part in enumerate(parts, start=FIRST_NODE_ID):
         client = KMeansClient(part)
         ledger = (ledgers or {}).get(node_id) or MemoryLedger()
@@ -117,9 +118,7 @@ def make_federation(
             Node(
                 client_app(
                     load,
-                    mod=SecureAggregation(
-                        lambda _, node=node_id: own_settings[node], **logs
-                    ),
+                    mod=mod_of(client, lambda _, node=node_id: own_settings[node]),
                 )
             )
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -16,6 +16,7 @@ from flwr.app import Message
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import ProtocolError
+from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.secagg import ciphers
 from flwr_dpkmeans.secagg.retry import Retry
 from flwr_dpkmeans.sums.trust import trust_model
@@ -39,9 +40,11 @@ def federation_run(
     *,
     late_in_round: int | None = None,
     run_id: int | None = None,
+    strategy_class: type[PrivateKMeans] = PrivateKMeans,
+    nodes: Mapping[str, Any] | None = None,
     **values: Any,
 ) -> Watched:
-    """Run everything; in one round the first reply without sealed keys comes too late.
+    """Run everything, with options of `make_federation`; in one round the first reply without sealed keys comes too late.
 
     The sum is asked for again.
 
@@ -50,7 +53,8 @@ def federation_run(
     Watched
         With every reply, also the late one.
     """
-    federation = make_federation(parts, run_id=run_id)
+    federation = make_federation(parts, run_id=run_id, **(nodes or {}))
+    federation.strategy_class = strategy_class
     replies: list[Message] = []
     late: list[Message] = []
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.crypto import replace_group_key
 from support.machine import replace_entropy
 
 from flwr_dpkmeans.secagg import ciphers, keys
@@ -93,7 +92,7 @@ def _attempt(
         )
         group_key = fixed_key("group", node, roster.attempt)
         with pytest.MonkeyPatch.context() as patch:
-            replace_group_key(patch, lambda key=group_key: key)  # type: ignore[misc]
+            replace_entropy(patch, lambda _, key=group_key: key)  # type: ignore[misc]
             admitted = states[node].admit(request, 1)
         states[node], reply = admitted.answer(
             request,

@@ -444,7 +444,7 @@ def test_the_watch_sees_public_draws_seeded_runs_and_planted_noise(
     watch.seen.clear()
     noise = RoundedNoise()
     watched = ("privacy/release/released_sum.py", "draw_noise")
-    plant_source(monkeypatch, lambda *_: noise)
+    plant_source(monkeypatch, lambda: noise)
     run("oblivious, start by packing", "direct")
     assert watched in watch.seen
     watch.seen.clear()

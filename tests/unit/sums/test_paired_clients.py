@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.crypto import replace_group_key
+from support.machine import replace_entropy
 from support.masked_federation import Federation
 from support.watching import calls_of
 
@@ -32,8 +32,8 @@ def test_the_second_of_two_looks_up_the_key_that_it_would_agree_on(
     """Bit for bit, in two rounds and a retry."""
     # More words than clients keep for each other.
     length = 3 if shared else 470_000
-    replace_group_key(monkeypatch, lambda: bytes(range(32)))
     federation = Federation(NODES, authored=authored)
+    replace_entropy(monkeypatch, lambda n_bytes: bytes(range(n_bytes)))
     server, alone, table = federation.server, federation.states, Awaited()
     paired = {
         node: Paired(**vars(state), awaited=table) for node, state in alone.items()
