@@ -86,15 +86,16 @@ def everything(folder: Path) -> set[Path]:
 @pytest.fixture
 def flower(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Puts Flower's own functions and paths back afterwards."""
-    for module in (run_clientapp, RUN_SERVERAPP):
-        for name, function in vars(module).items():
-            if callable(function):
-                monkeypatch.setitem(vars(module), name, function)
+    functions = [
+        (vars(module), {**vars(module)}) for module in (run_clientapp, RUN_SERVERAPP)
+    ]
     install(monkeypatch, counted=None)
     forget(monkeypatch, "counted")
     before = list(sys.path)
     yield
     sys.path[:] = before
+    for names, original in functions:
+        names.update(original)
 
 
 def test_an_approved_app_is_unpacked_into_a_private_folder(tmp_path: Path) -> None:

@@ -382,7 +382,6 @@ def main() -> None:
     if task in ("calls", "instructions"):
         # What is tested is death, not power loss, and the disk's own time would be most
         # of the test's.
-        os.fsync = lambda _: None
         memory = "/dev/shm" if Path("/dev/shm").is_dir() else folder
         with tempfile.TemporaryDirectory(dir=memory) as place:
             found = sweep(Path(place), task, int(numbers[0]))
