@@ -615,7 +615,11 @@ FAULTS: dict[str, Fault] = {
         "knows nothing of 'ward-8', but of 'ward-7': give .* another party's",
     ),
     "key of another party": Fault(
-        _new_key("-t", "ecdsa", "-b", "384", "-N", ""),
+        _new_key(
+            ec.generate_private_key(ec.SECP384R1()).private_bytes(
+                Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()
+            )
+        ),
         "connection",
         WRONG,
         "has the fingerprint SHA256:.*, but ward-7 has SHA256:.*put this party's",
