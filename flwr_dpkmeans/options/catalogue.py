@@ -13,7 +13,7 @@ from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.option_rules import Options
 from flwr_dpkmeans.sums.settings import Settings
 
-_FEDERATED = frozenset(("max_silent", "masking"))
+_FEDERATED = frozenset(("max_silent", "masking", "max_weight"))
 Names = tuple[str, ...]
 
 
