@@ -89,6 +89,7 @@ def test_values_that_many_rows_have_are_in_the_interval() -> None:
     assert (model.lower_ <= [0.0, 0.0, 70.0]).all()
     assert (model.upper_ >= [0.0, 0.0, 70.0]).all()
     assert model.quantiles_error_.max() < 0.2
+    assert model.quantiles_[0, :2].tolist() == [0.0, 0.0]
 
 
 def tables() -> list[pd.DataFrame]:

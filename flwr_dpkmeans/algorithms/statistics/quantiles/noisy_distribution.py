@@ -75,19 +75,27 @@ class NoisyDistribution:
         wanted = level * self.below[-1]
         excess = self.below - wanted
         reach = self._reach(level)
-        estimate = _Crossing(excess, _first_leaf(excess))
+        estimate = self._estimate(_Crossing(excess, _first_leaf(excess)))
         high = excess + reach
         first = _Crossing(high, _first_leaf(high))
         low = excess - reach
         last = _Crossing(low, _last_leaf(low))
         leaves = [
-            estimate.position,
-            min(self._within(first, 0.0), estimate.position),
-            max(self._within(last, 1.0), estimate.position),
+            estimate,
+            min(self._within(first, 0.0), estimate),
+            max(self._within(last, 1.0), estimate),
         ]
         n_leaves = len(excess) - 1
         values = np.interp(leaves, [0, n_leaves], self.bounds)
         return Quantile(*values.tolist())
+
+    def _estimate(self, crossing: _Crossing) -> float:
+        """Where a line crosses; a bound if many rows are there, clipped ones or not."""
+        if crossing.leaf == 0:
+            return self._within(crossing, 0.0)
+        if crossing.leaf == len(self.below) - 2:
+            return self._within(crossing, 1.0)
+        return crossing.position
 
     def _reach(self, level: float) -> Array:
         """How far rows below each edge may be off what the level asks for.
