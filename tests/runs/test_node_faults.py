@@ -268,6 +268,11 @@ def _invite(place: Place, key: str, value: object) -> None:
     invitation.model_copy(update=changed).save(path)
 
 
+def _rename(place: Place, old: str, new: str) -> None:
+    path = place.root / "invitation.toml"
+    path.write_text(path.read_text().replace(f"[parties.{old}]", f"[parties.{new}]"))
+
+
 def _changed_identity(place: Place) -> Party:
     return (
         Invitation.from_toml(place.root / "invitation.toml")
@@ -602,6 +607,24 @@ FAULTS: dict[str, Fault] = {
         "flower",
         WRONG,
         "has no install_app for the guard: pip install",
+    ),
+    "ledger of another party": Fault(
+        lambda place: (_spent(place), _set("data-id", "ward-8")(place)),
+        "ledger",
+        WRONG,
+        "knows nothing of 'ward-8', but of 'ward-7': give .* another party's",
+    ),
+    "key of another party": Fault(
+        _new_key("-t", "ecdsa", "-b", "384", "-N", ""),
+        "connection",
+        WRONG,
+        "has the fingerprint SHA256:.*, but ward-7 has SHA256:.*put this party's",
+    ),
+    "party renamed in the invitation": Fault(
+        lambda place: _rename(place, "ward-7", "ward-6"),
+        "identity",
+        WRONG,
+        "is called ward-7 by its key file, but ward-6 by the invitation: ask",
     ),
     "ledger damaged": Fault(
         lambda place: _spent(place).write_text("no entry\n"),

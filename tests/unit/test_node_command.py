@@ -599,7 +599,7 @@ def test_check_says_what_the_data_have_cost_and_notes_a_data_set_under_another_n
     ) in said(capsys, "ledger")
     main(["node", "check", str(write_node(tmp_path, data_id="ward-7"))])
     line = said(capsys, "ledger")
-    assert line.startswith("note")
+    assert line.startswith("wrong")
     assert f"knows nothing of 'ward-7', but of {rows!r}" in line
 
 

@@ -49,9 +49,8 @@ class Dialect(BaseModel):
     ','
     """
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True
-    )
+    # Its validators are built for the first file.
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     separator: str | None = None
     """What stands between cells: one character, or "tab"."""
@@ -213,7 +212,7 @@ class Dialect(BaseModel):
         return cls(**stated)
 
 
-UNSTATED = Dialect()
+UNSTATED = Dialect.model_construct()
 """Nothing is stated."""
 
 

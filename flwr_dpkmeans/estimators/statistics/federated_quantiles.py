@@ -92,4 +92,5 @@ class FederatedQuantiles(StatisticOfColumns):
 
 
 # What editors show: the fields, not what `__new__` takes.
-FederatedQuantiles.__signature__ = signature(FederatedQuantiles().__init__)  # type: ignore[misc]
+_fields = FederatedQuantiles().__init__  # type: ignore[misc]
+FederatedQuantiles.__signature__ = signature(_fields)
