@@ -67,8 +67,8 @@ class FederatedQuantiles(StatisticOfColumns):
     halvings: int = 10
 
     def _task(self) -> QuantilesTask:
-        options = QuantilesOptions(self.quantiles, self.halvings)  # type: ignore[arg-type]
-        return QuantilesTask(options=options)
+        options = QuantilesOptions(halvings=self.halvings)
+        return QuantilesTask(options=options.set_params(quantiles=self.quantiles))
 
     def _take(self, run: Federated) -> None:
         task = run.plan.task
