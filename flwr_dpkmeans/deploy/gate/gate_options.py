@@ -10,12 +10,24 @@ from pydantic import AfterValidator, Field, model_validator
 
 from flwr_dpkmeans.deploy.settings_file import SettingsFile
 
-Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Sha256 = Annotated[
+    str,
+    Field(pattern="^[0-9a-f]{64}$"),
+]
 """Of a whole app (FAB)."""
-_Size = Annotated[int, Field(ge=1, le=2**31)]
-_Number = int | float
-_Amount = Annotated[_Number, Field(gt=0.0, allow_inf_nan=False), AfterValidator(float)]
-_Delta = Annotated[float, Field(ge=0.0, lt=1.0)]
+_Size = Annotated[
+    int,
+    Field(ge=1, le=2**31),
+]
+_Amount = Annotated[
+    int | float,
+    Field(gt=0.0, allow_inf_nan=False),
+    AfterValidator(float),
+]
+_Delta = Annotated[
+    float,
+    Field(ge=0.0, lt=1.0),
+]
 
 MOST_NUMBERS = 2**27
 """In all arrays together: a gibibyte of doubles."""
@@ -28,7 +40,13 @@ class GatedArray(SettingsFile):
 
     shape: tuple[_Size, ...] = Field(strict=False)
     """Length of each axis; [] for a number."""
-    dtype: Literal["float16", "float32", "float64", "int32", "int64"] = "float32"
+    dtype: Literal[
+        "float16",
+        "float32",
+        "float64",
+        "int32",
+        "int64",
+    ] = "float32"
     """Type of its numbers, which the app must answer."""
 
 
@@ -53,26 +71,45 @@ class GateOptions(SettingsFile):
     """Total epsilon of all runs on the data, which the ledger adds up."""
     delta_total: _Delta
     """Total delta of all of them."""
-    rounds: Annotated[int, Field(ge=1, le=1000)]
+    rounds: int = Field(
+        ge=1,
+        le=1000,
+    )
     """Most rounds of a run."""
-    most_examples: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    most_examples: int = Field(
+        0,
+        ge=0,
+        le=1_000_000,
+    )
     """Most examples that a node counts with in a mean.
 
     0: numbers of examples do not leave.
     """
-    seconds: Annotated[float, Field(gt=0.0, le=86400.0)] = 60.0
+    seconds: float = Field(
+        60.0,
+        gt=0.0,
+        le=86400.0,
+    )
     """How long the app may take: the answer leaves when they are over, so that its time
     tells nothing.
     """
 
+    confined: bool = True
+    """The app's process has no network, sees no other process, and writes no file but
+    in a folder that is removed. false: where this system cannot do so (it is no Linux,
+    or a container forbids it), so that the container must.
+    """
+    node_config: Mapping[str, bool | int | float | str] = Field(default_factory=dict)
+    """What the app reads as its node's configuration: a table [gate.node-config]."""
+
     @model_validator(mode="after")
     def _fits(self) -> GateOptions:
-        long = [name for name in self.arrays if not 0 < len(name) <= MOST_NAME]
-        if long:
-            raise ValueError(
-                f"an array's name has {len(long[0])} characters: from 1 to"
-                f" {MOST_NAME} are allowed"
-            )
+        for name in self.arrays:
+            if not 0 < len(name) <= MOST_NAME:
+                raise ValueError(
+                    f"an array's name has {len(name)} characters: from 1 to"
+                    f" {MOST_NAME} are allowed"
+                )
         if self.size > MOST_NUMBERS:
             raise ValueError(
                 f"arrays have {self.size} numbers, but at most {MOST_NUMBERS} may"
@@ -83,9 +120,13 @@ class GateOptions(SettingsFile):
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Shapes by name."""
-        return {name: array.shape for name, array in self.arrays.items()}
+        shapes = {}
+        for name, array in self.arrays.items():
+            shapes[name] = array.shape
+        return shapes
 
     @property
     def size(self) -> int:
         """Numbers in all arrays together."""
-        return sum(math.prod(shape) for shape in self.shapes.values())
+        sizes = map(math.prod, self.shapes.values())
+        return sum(sizes)

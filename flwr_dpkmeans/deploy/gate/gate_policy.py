@@ -31,7 +31,9 @@ class GatePolicy(ClientPolicy):
     @classmethod
     def around(cls, policy: ClientPolicy, gate: GateOptions) -> GatePolicy:
         """The policy with the gate's limits, of which the lower total holds."""
-        limits = {item.name: getattr(policy, item.name) for item in fields(policy)}
+        limits = {}
+        for item in fields(policy):
+            limits[item.name] = getattr(policy, item.name)
         total = policy.total
         limits["max_epsilon_total"] = min(total.epsilon, gate.epsilon_total)
         limits["max_delta_total"] = min(total.delta, gate.delta_total)
@@ -81,12 +83,12 @@ def _of_arrays(gate: GateOptions, task: ArraySumTask) -> Iterator[str]:
             f"the plan's arrays are {dict(task.arrays)!r}, but this node's gate lets"
             f" {gate.shapes!r} through: begin with such arrays."
         )
-    limits = (
-        ("clip", task.norm_bound or 0.0, gate.clip),
-        ("rounds", task.max_rounds, gate.rounds),
-        ("most_examples", task.most_examples, gate.most_examples),
-    )
-    for name, planned, most in limits:
+    planned_and_most = {
+        "clip": (task.norm_bound or 0.0, gate.clip),
+        "rounds": (task.max_rounds, gate.rounds),
+        "most_examples": (task.most_examples, gate.most_examples),
+    }
+    for name, (planned, most) in planned_and_most.items():
         if planned > most * (1.0 + _SLACK):
             texts = distinct_texts(planned, most)
             yield (
@@ -98,17 +100,22 @@ def _of_arrays(gate: GateOptions, task: ArraySumTask) -> Iterator[str]:
 def _of_noise(gate: GateOptions, plan: Plan) -> Iterator[str]:
     """Refuse too little noise of this node's own, and rounds that cost too much."""
     factor = plan.trust_model.drawn_factor(plan.shares)
-    for index, planned in enumerate(plan.all_rounds, start=plan.first_round):
-        shares = [block.noise_multiplier * factor for block in planned.blocks]
-        if not min(shares) >= gate.noise_share * (1.0 - _SLACK):
-            texts = distinct_texts(min(shares), gate.noise_share)
+    least = gate.noise_share * (1.0 - _SLACK)
+    most = gate.epsilon_per_round * (1.0 + _SLACK)
+    for index in range(plan.first_round, plan.last_round + 1):
+        planned = plan.round_at(index)
+        multipliers = [block.noise_multiplier for block in planned.blocks]
+        share = min(multipliers) * factor
+        if not share >= least:
+            texts = distinct_texts(share, gate.noise_share)
             yield (
                 f"a node's own noise in the plan's round {planned.name!r} is {texts[0]}"
                 f" of its bound, but this node's gate requires {texts[1]}: lower"
                 " epsilon, or plan with fewer clients."
             )
-        epsilon = price_or_infinity(plan.events([index]), gate.delta_per_round)
-        if not epsilon <= gate.epsilon_per_round * (1.0 + _SLACK):
+        events = plan.events([index])
+        epsilon = price_or_infinity(events, gate.delta_per_round)
+        if not epsilon <= most:
             texts = distinct_texts(epsilon, gate.epsilon_per_round)
             yield (
                 f"the plan's round {planned.name!r} costs epsilon {texts[0]} at delta"
