@@ -154,6 +154,7 @@ class PrivateClustering(
     server_data: ArrayLike | None = None
     n_examples: int | str | PrivateCount | None = None
     evaluation: str | Evaluation | ExactEvaluation | None = None
+    max_weight: float | None = None
 
     def __new__(cls, *_: object, **arguments: object) -> Self:
         """Say of an unknown argument where it has gone; all others are the fields."""
@@ -413,7 +414,8 @@ class PrivateClustering(
         tables: Tables,
     ) -> tuple[RunConfig, Array | None]:
         """Validate the configuration of this fit, and read the server's points."""
-        options = {**options, "unit": unit_of(options["unit"], tables.persons)}
+        unit = unit_of(options["unit"], tables.persons)
+        options = {**options, "unit": unit, "max_weight": tables.max_weight}
         algorithm = options["algorithm"]
         n_examples = options["n_examples"]
         takes_total = _takes_total(options)
@@ -428,7 +430,7 @@ class PrivateClustering(
                 f"n_examples is {n_examples!r}, but it must be a number or 'private':"
                 " give 1000, or leave it out."
             )
-        if takes_total and algorithm in NOT_FEDERATED:
+        if takes_total and algorithm in NOT_FEDERATED and not tables.weights:
             n_examples = tables.total
         elif takes_total:
             n_examples = tables.n_examples
@@ -526,7 +528,7 @@ class PrivateClustering(
         self.model_ = model
         self.schema_ = model.schema
         self.cluster_centers_ = model.centroids
-        self.cluster_counts_ = model.counts
+        self.cluster_counts_ = model.sizes
         self.cell_means_ = model.cell_means
         self.cluster_centers_error_ = model.cluster_centers_error
         self.bounds_: Box = (model.bounds.lower, model.bounds.upper)

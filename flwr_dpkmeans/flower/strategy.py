@@ -679,7 +679,7 @@ class PrivateKMeans(Strategy):
         if "centroids" in clusters.arrays:
             arrays = {
                 "centroids": in_callers_units(plan, clusters.centroids),
-                "counts": clusters.counts,
+                "counts": clusters.counts * plan.settings.weight_unit,
             }
             if server.has_ended:
                 arrays["cluster_centers_error"] = centre_half_widths(plan, clusters)

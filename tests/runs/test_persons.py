@@ -59,7 +59,8 @@ from flwr_dpkmeans.sums.build import build_algorithm, initial_state
 from flwr_dpkmeans.sums.checks.neighbours import share_of_bound
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.persons.counted_persons import Persons
-from flwr_dpkmeans.sums.persons.person_rows import arrays_of_persons
+from flwr_dpkmeans.sums.persons.person_rows import arrays_of_units
+from flwr_dpkmeans.sums.persons.row_units import RowUnits
 from flwr_dpkmeans.sums.plan import FIRST_NODE_ID, Plan
 from flwr_dpkmeans.sums.round import Array, PrivateSum, State
 
@@ -298,7 +299,7 @@ def arrays(
     """Of one party; labels follow from the rows."""
     persons = persons_of(ids, b"key")
     labels = (points[:, 0] > 0.0).astype(np.int64)
-    return arrays_of_persons(plan, step, persons, points, state, labels, None)
+    return arrays_of_units(plan, step, RowUnits(persons), points, state, labels, None)
 
 
 def table_of_persons(seed: int) -> tuple[Points, list[str]]:

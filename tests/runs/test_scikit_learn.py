@@ -20,9 +20,10 @@ SEEDED: dict[str, Any] = {
     "epsilon": 1e4,
     "delta": 1e-4,
 }
+WEIGHED = SEEDED | {"bounds": (-10, 10), "max_weight": 5.0, "epsilon": 50.0}
 ESTIMATORS = [
-    DPKMeans(2, bounds=(-10, 10), **SEEDED),
-    SplitKMeans(n_clusters=2, bounds=(-10, 10), engine="direct", **SEEDED),
+    DPKMeans(2, **WEIGHED),
+    SplitKMeans(n_clusters=2, engine="direct", **WEIGHED),
     DPNaiveBayes(bounds=(-10, 10), **SEEDED),
     SplitNaiveBayes(bounds=(-10, 10), engine="direct", **SEEDED),
 ]
@@ -34,7 +35,11 @@ EXPECTED = {
 OF_CLUSTERINGS = {
     "check_clustering": (
         "reads labels_, exact labels of private rows, which would travel with the model"
-    )
+    ),
+    "check_sample_weight_equivalence_on_dense_data": (
+        "two rows have other noise than one that weighs two, whose noise is that of"
+        " max_weight; test_row_weights compares exact sums"
+    ),
 }
 OF_PARTIES = {
     "check_fit2d_1sample": (

@@ -11,10 +11,8 @@ from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.settings import Box
-from flwr_dpkmeans.sums.statement.cautions import sentences_that_hold
+from flwr_dpkmeans.sums.statement.cautions import LOCAL, sentences_that_hold
 
-LOCAL = "Known here only and not private, so not to be published: "
-"""How a sentence begins that follows from exact rows."""
 _CLIPPED = 0.05
 """Part of the rows of a column above which more than a little is clipped."""
 

@@ -1,0 +1,131 @@
+"""Rows with weights of their own: in both engines, by every algorithm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from test_contract import FITS, Case, estimator, mixture
+
+from flwr_dpkmeans import Budget, DPKMeans, FederatedKMeans
+from flwr_dpkmeans.errors import ConfigurationError, DataError, InputWarning
+from flwr_dpkmeans.sums.persons.counted_persons import Persons
+from flwr_dpkmeans.sums.persons.row_units import RowUnits
+from flwr_dpkmeans.sums.settings import Settings
+
+RECORD = [case for case in FITS if case[2] == "record"]
+PARTS = list(mixture().clients)
+SEEDED: dict[str, Any] = {"noise": "seeded", "random_state": 1, "engine": "direct"}
+
+
+def weights_of(parts: list[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
+    generator = np.random.default_rng(4)
+    return [generator.uniform(0.0, 4.0, len(part)) for part in parts]
+
+
+@pytest.mark.sample(6)
+@pytest.mark.parametrize("case", RECORD, ids="-".join)
+def test_rows_of_full_weight_are_a_run_without_weights(case: Case) -> None:
+    """Bit by bit, but for the unit of what is counted."""
+    plain = estimator(case, n_examples="private").fit(PARTS)
+    full = [np.full(len(part), 4.0) for part in PARTS]
+    weighed = estimator(case, max_weight=4.0).fit(PARTS, sample_weight=full)
+    assert np.array_equal(plain.cluster_centers_, weighed.cluster_centers_)
+    assert np.array_equal(4.0 * plain.cluster_counts_, weighed.cluster_counts_)
+    assert plain.privacy_.epsilon == weighed.privacy_.epsilon
+
+
+@pytest.mark.sample(6)
+@pytest.mark.parametrize("case", RECORD, ids="-".join)
+def test_every_algorithm_weighs_rows_in_both_engines(case: Case) -> None:
+    weights = weights_of(PARTS)
+    direct, through_messages = (
+        estimator(case, max_weight=4.0, engine=engine).fit(PARTS, sample_weight=weights)
+        for engine in ("direct", "inprocess")
+    )
+    assert np.array_equal(direct.cluster_centers_, through_messages.cluster_centers_)
+    report = direct.privacy_
+    assert any("[C18]" in sentence for sentence in report.assumptions)
+    assert "units of weight" in str(direct.model_)
+    assert type(report).from_dict(report.to_dict()) == report
+    plain = estimator(case, n_examples="private").fit(PARTS)
+    assert not np.array_equal(plain.cluster_centers_, direct.cluster_centers_)
+
+
+@pytest.mark.parametrize("unit", ["record", "person"])
+def test_whole_weights_are_rows_that_are_there_so_often(unit: str) -> None:
+    """Of exact sums; all persons have one row."""
+    generator = np.random.default_rng(2)
+    repeats = [generator.integers(0, 5, len(part)) for part in PARTS]
+    options: dict[str, Any] = {"algorithm": "lloyd", "bounds": (-1, 1)} | SEEDED
+    persons = [np.arange(len(part)) for part in PARTS] if unit == "person" else None
+    weighed = FederatedKMeans(3, max_weight=4.0, **options)
+    weighed.fit(PARTS, sample_weight=repeats, persons=persons)
+    often = [np.repeat(*pair, axis=0) for pair in zip(PARTS, repeats, strict=True)]
+    plain = FederatedKMeans(3, **options).fit(often)
+    assert np.allclose(weighed.cluster_centers_, plain.cluster_centers_, atol=1e-3)
+    assert np.array_equal(weighed.cluster_counts_, plain.cluster_counts_)
+
+
+def test_heavier_rows_count_as_the_maximum_and_their_holder_hears_of_it() -> None:
+    rows = PARTS[0]
+    (weights,) = weights_of([rows])
+    model = DPKMeans(2, bounds=(-1, 1), max_weight=2.0, noise="seeded", random_state=1)
+    with pytest.warns(InputWarning, match="weigh more than max_weight, 2, and count"):
+        heavy = model.fit(rows, sample_weight=weights).cluster_centers_
+    cut = model.fit(rows, None, np.minimum(weights, 2.0)).cluster_centers_
+    assert np.array_equal(heavy, cut)
+
+
+@pytest.mark.parametrize(
+    ("values", "weights", "sentence"),
+    [
+        ({"max_weight": None}, 1.0, "max_weight was not, which is public"),
+        ({"max_weight": -1.0}, 1.0, "max_weight is -1.0, but it must be"),
+        ({"unit": "client"}, 1.0, "unit is 'client', where a client's rows have no"),
+        ({"n_examples": 200}, 1.0, "a private count finds the total: leave n_examples"),
+        ({"algorithm": "max_cover"}, 1.0, "'max_cover', which has no such option"),
+        ({}, -1.0, r"sample_weight\[0\]: sample_weight is -1 at row 0"),
+        ({}, np.nan, "is nan at row 0, but a row weighs a finite number of at least 0"),
+        ({}, np.inf, "is inf at row 0"),
+        ({}, "heavy", "has entries that are no numbers"),
+    ],
+)
+def test_what_cannot_be_weighed_is_refused_before_it_costs(
+    values: dict[str, Any], weights: Any, sentence: str
+) -> None:
+    options: dict[str, Any] = {"bounds": (-1, 1), "max_weight": 2.0} | values
+    alike = [np.full(len(part), weights) for part in PARTS]
+    budget = Budget(epsilon=1.0, delta=1e-5)
+    with pytest.raises((ConfigurationError, DataError), match=sentence):
+        FederatedKMeans(2, **options).fit(PARTS, sample_weight=alike, budget=budget)
+    assert budget.spent == 0.0
+
+
+def test_there_is_one_weight_for_each_row() -> None:
+    model = FederatedKMeans(2, bounds=(-1, 1), max_weight=2.0)
+    with pytest.raises(DataError, match=r"has shape \(3,\), but there are 40 rows"):
+        model.fit(PARTS, sample_weight=[np.ones(3)] * len(PARTS))
+    with pytest.raises(DataError, match="one array of weights for each of the 5"):
+        model.fit(PARTS, sample_weight=[np.ones(40)] * 2)
+
+
+@pytest.mark.parametrize("rows_per_person", [None, 1, 3])
+def test_weights_of_a_person_add_up_to_at_most_one(rows_per_person: int | None) -> None:
+    generator = np.random.default_rng(7)
+    numbers = generator.integers(1, 40, 300)
+    persons = Persons(np.stack([numbers, np.zeros(300)], axis=1).astype(float))
+    values = [-1.0, 0.0, 1e-9, 1.0, 3.0, 1e300, np.inf, np.nan]
+    units = RowUnits(persons, generator.choice(values, 300))
+    settings = Settings(
+        bounds=((-1.0,), (1.0,)),
+        unit="person",  # type: ignore[arg-type]
+        max_weight=3.0,
+        rows_per_person=rows_per_person,
+    )
+    rows, weights = units.counted(settings, 300)
+    assert np.bincount(numbers[rows], weights).max() <= 1.0
+    assert np.array_equal(weights * 2**16, np.rint(weights * 2**16))
+    assert weights.min() == 0.0
