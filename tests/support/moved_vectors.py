@@ -32,7 +32,7 @@ def sent(private_sum: PrivateSum, points: Floats, state: State) -> list[Steps]:
 
 def norm_over_bound(change: Steps, block: Block) -> float:
     """Norm of a change over the block's bound; whether it is at most 1 is exact."""
-    assert int(np.abs(change).max()) < 2**26
+    assert int(np.abs(change).max()) < 2**29
     bound = Fraction(block.sensitivity.bound) * 2**16
     if block.sensitivity.norm is Norm.L1:
         total = int(np.abs(change).sum())
