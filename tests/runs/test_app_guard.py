@@ -521,6 +521,7 @@ print(sorted(name for name in sys.modules if name.startswith("flwr_dpkmeans")))
 """
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "words",
     [
