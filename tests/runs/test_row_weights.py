@@ -7,9 +7,20 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from sklearn import clone, config_context
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
 from test_contract import FITS, Case, estimator, mixture
 
-from flwr_dpkmeans import Budget, DPKMeans, FederatedKMeans
+from flwr_dpkmeans import (
+    Budget,
+    DPKMeans,
+    DPNaiveBayes,
+    Evaluation,
+    FederatedKMeans,
+    FederatedNaiveBayes,
+    federate,
+)
 from flwr_dpkmeans.errors import ConfigurationError, DataError, InputWarning
 from flwr_dpkmeans.sums.persons.counted_persons import Persons
 from flwr_dpkmeans.sums.persons.row_units import RowUnits
@@ -129,3 +140,96 @@ def test_weights_of_a_person_add_up_to_at_most_one(rows_per_person: int | None) 
     assert np.bincount(numbers[rows], weights).max() <= 1.0
     assert np.array_equal(weights * 2**16, np.rint(weights * 2**16))
     assert weights.min() == 0.0
+
+
+FULL = [np.full(len(part), 4.0) for part in PARTS]
+LABELS = [np.arange(len(part)) % 2 for part in PARTS]
+
+
+@pytest.mark.parametrize(
+    ("task", "values", "counts"),
+    [
+        ("moments", {}, "rows"),
+        ("histograms", {"bins": 3}, "counts"),
+        ("radii", {"centers": [[0.0] * 3, [0.5] * 3]}, "rows"),
+    ],
+)
+def test_statistics_count_in_units_of_weight(
+    task: str, values: dict[str, Any], counts: str
+) -> None:
+    options = {"bounds": (-1, 1), "n_examples": "private"} | SEEDED | values
+    plain = federate(task, PARTS, **options)
+    full = federate(task, PARTS, sample_weight=FULL, max_weight=4.0, **options)
+    for name, array in plain.result.arrays.items():
+        unit = 4.0 if name == counts else 1.0
+        assert np.array_equal(unit * array, full[name])
+        if name in plain.errors:
+            assert np.array_equal(unit * plain.errors[name], full.errors[name])
+    weighed = federate(
+        task, PARTS, sample_weight=weights_of(PARTS), max_weight=4.0, **options
+    )
+    assert weighed[counts].sum() < 0.8 * full[counts].sum()
+
+
+def test_classes_weigh_what_their_rows_do() -> None:
+    """Of two classes that have the same number of rows."""
+    options: dict[str, Any] = {"bounds": (-1, 1), "epsilon": 20.0, "max_weight": 4.0}
+    weights = [1.0 + 3.0 * labels for labels in LABELS]
+    model = FederatedNaiveBayes(2, **options, **SEEDED).fit(PARTS, LABELS, weights)
+    assert np.allclose(model.class_prior_, [0.2, 0.8], atol=0.05)
+    alone = DPNaiveBayes(2, **options).fit(PARTS[0], LABELS[0], weights[0])
+    assert alone.class_prior_[1] > 0.6
+
+
+def test_an_evaluation_counts_in_units_of_weight() -> None:
+    options: dict[str, Any] = {"bounds": (-1, 1), "evaluation": Evaluation(n_classes=2)}
+    plain = FederatedKMeans(2, n_examples="private", **options, **SEEDED)
+    weighed = FederatedKMeans(2, max_weight=4.0, **options, **SEEDED)
+    one = plain.fit(PARTS, LABELS).evaluation_
+    other = weighed.fit(PARTS, LABELS, FULL).evaluation_
+    assert np.array_equal(4.0 * np.array(one.cells), other.cells)
+    assert np.array_equal(4.0 * np.array(one.counts), other.counts)
+    assert other.counts_noise == 4.0 * one.counts_noise
+    assert other.n_units.value == 4.0 * one.n_units.value
+    assert (other.cost, other.accuracy) == (one.cost, one.accuracy)
+    assert "cost per unit of weight" in str(other)
+
+
+def test_k_is_chosen_by_weights() -> None:
+    model = FederatedKMeans(
+        algorithm="feddp_kmeans",
+        bounds=(-1, 1),
+        max_weight=4.0,
+        server_data=mixture().server_points,
+        **SEEDED,
+    )
+    choices = [
+        model.choose_k(PARTS, 4, sample_weight=weights).costs
+        for weights in (FULL, weights_of(PARTS))
+    ]
+    assert not np.array_equal(*choices)
+
+
+def test_a_score_counts_rows_by_their_weights() -> None:
+    model = DPKMeans(2, bounds=(-1, 1)).fit(PARTS[0])
+    repeats = np.arange(40) % 3
+    often = model.score(np.repeat(PARTS[0], repeats, axis=0))
+    assert model.score(PARTS[0], sample_weight=repeats) == pytest.approx(often)
+    with pytest.raises(ConfigurationError, match="was given for parties' tables"):
+        model.score(PARTS, sample_weight=weights_of(PARTS))
+
+
+def test_weights_reach_an_estimator_in_a_pipeline_and_a_search() -> None:
+    rows = np.concatenate(PARTS)
+    weights = np.concatenate(weights_of(PARTS))
+    options: dict[str, Any] = {"bounds": (-1, 1), "noise": "seeded", "random_state": 1}
+    alone = DPKMeans(2, max_weight=4.0, **options)
+    expected = alone.fit(rows, sample_weight=weights).cluster_centers_
+    with config_context(enable_metadata_routing=True):
+        asks = clone(alone).set_fit_request(sample_weight=True)
+        asks = asks.set_score_request(sample_weight=True)
+        pipe = make_pipeline("passthrough", asks).fit(rows, sample_weight=weights)
+        assert np.array_equal(pipe[-1].cluster_centers_, expected)
+        search = GridSearchCV(asks, {"n_clusters": [2]}, cv=2)
+        search.fit(rows, sample_weight=weights)
+    assert np.array_equal(search.best_estimator_.cluster_centers_, expected)
