@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from flwr.app import Context, RecordDict
 from numpy.typing import NDArray
 from sklearn import clone, config_context
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
+from support.protocol_federation import make_federation, small_config
 from test_contract import FITS, Case, estimator, mixture
 
 from flwr_dpkmeans import (
@@ -19,11 +22,25 @@ from flwr_dpkmeans import (
     Evaluation,
     FederatedKMeans,
     FederatedNaiveBayes,
+    Schema,
     federate,
 )
-from flwr_dpkmeans.errors import ConfigurationError, DataError, InputWarning
+from flwr_dpkmeans.data.loading.layout import Layout
+from flwr_dpkmeans.data.loading.schema_tables import load_by_schema
+from flwr_dpkmeans.data.loading.source import load_source
+from flwr_dpkmeans.data.loading.unit_columns import UnitColumns
+from flwr_dpkmeans.errors import (
+    ConfigurationError,
+    DataError,
+    InputWarning,
+    RefusalError,
+)
+from flwr_dpkmeans.flower.client.node_table import load_client
+from flwr_dpkmeans.flower.client.simulated_tables import simulated_part
+from flwr_dpkmeans.flower.run_config import checked_strategy
 from flwr_dpkmeans.sums.persons.counted_persons import Persons
 from flwr_dpkmeans.sums.persons.row_units import RowUnits
+from flwr_dpkmeans.sums.plan import FIRST_NODE_ID
 from flwr_dpkmeans.sums.settings import Settings
 
 RECORD = [case for case in FITS if case[2] == "record"]
@@ -233,3 +250,127 @@ def test_weights_reach_an_estimator_in_a_pipeline_and_a_search() -> None:
         search = GridSearchCV(asks, {"n_clusters": [2]}, cv=2)
         search.fit(rows, sample_weight=weights)
     assert np.array_equal(search.best_estimator_.cluster_centers_, expected)
+
+
+# -- files -----------------------------------------------------------------------------
+
+WEIGHT_CELLS = ["1.5", "0", "9", "-1", "", "many", "inf", "4"]
+
+
+def write_rows(folder: Path) -> Path:
+    """Rows of a survey, a quarter of which have no weight that one could read."""
+    rows = np.concatenate(PARTS)[:80]
+    lines = [
+        f"{a:.3f},{WEIGHT_CELLS[number % 8]},{b:.3f}"
+        for number, (a, b, _) in enumerate(rows)
+    ]
+    path = folder / "survey.csv"
+    path.write_text("\n".join(["a,calibration,b", *lines]) + "\n")
+    return path
+
+
+def node_of(path: Path, **values: str) -> Context:
+    node = {"data-path": str(path), "columns": "a,b", **values}
+    return Context(7, 3, node, RecordDict(), {})  # type: ignore[arg-type]
+
+
+NODES = (FIRST_NODE_ID, FIRST_NODE_ID + 1)
+
+
+def config_of(**values: Any) -> Any:
+    weighed = {"max_weight": 4.0, "n_examples": None, "feature_names": ("a", "b")}
+    return small_config(**(weighed | values))
+
+
+@pytest.mark.parametrize("table_bytes", [None, 64])
+def test_a_node_reads_what_its_rows_weigh(
+    tmp_path: Path, table_bytes: int | None, set_limits: Any
+) -> None:
+    if table_bytes is not None:
+        set_limits(table_bytes=table_bytes)
+    path = write_rows(tmp_path)
+    units = UnitColumns(weight="calibration")
+    number = {"kind": "number", "bounds": (-1, 1)}
+    schema = Schema(columns={"a": number, "b": number})
+    tables = [
+        load_client(node_of(path, **{"weight-column": "calibration"})),
+        load_by_schema(path, schema, Layout(units=units)),
+        load_source(str(path), units=units),
+    ]
+    for table in tables:
+        assert table.points.shape == (80, 2)
+        assert np.array_equal(
+            np.asarray(table.weights)[:8],
+            [1.5, 0.0, 9.0, -1.0, np.nan, np.nan, np.inf, 4.0],
+            equal_nan=True,
+        )
+
+
+def test_cells_that_are_no_weights_count_as_nothing_on_a_node(tmp_path: Path) -> None:
+    context = node_of(write_rows(tmp_path), **{"weight-column": "calibration"})
+    client = load_client(context)
+    read = np.asarray(client.weights)
+    centres = []
+    for weights in (read, np.nan_to_num(np.clip(read, 0.0, 4.0)), np.ones(80)):
+        client.weights = weights
+        federation = make_federation(
+            [np.zeros((3, 2))] * 2,
+            loaders=dict.fromkeys(NODES, lambda _: client),
+        )
+        federation.start(config_of(noise="seeded"))
+        centres.append(client.cluster_centers_)
+    assert np.array_equal(*centres[:2])
+    assert not np.array_equal(*centres[1:])
+
+
+def test_a_node_says_to_itself_which_rows_count_otherwise(tmp_path: Path) -> None:
+    client = load_client(
+        node_of(write_rows(tmp_path), **{"weight-column": "calibration"})
+    )
+    loaders = dict.fromkeys(NODES, lambda _: client)
+    for values, sentences in (
+        ({}, ["weigh more than max_weight, 4,", "have no number of"]),
+        ({"max_weight": None}, ["this run counted each row once"]),
+    ):
+        federation = make_federation([np.zeros((3, 2))] * 2, loaders=loaders)
+        federation.start(config_of(**values))
+        for sentence in sentences:
+            assert any(sentence in text for text in client.local_warnings_)
+
+
+def test_a_node_without_a_weight_column_answers_no_such_plan() -> None:
+    federation = make_federation([part[:, :2] for part in PARTS])
+    with pytest.raises(Exception, match="this client's table has no weights"):
+        federation.start(config_of())
+    assert all(not ledger.entries() for ledger in federation.ledgers.values())
+
+
+def test_rows_on_a_cluster_have_no_weights(tmp_path: Path) -> None:
+    context = node_of(tmp_path, **{"weight-column": "w"})
+    context.node_config["data-path"] = "ray:///rows"
+    with pytest.raises(ConfigurationError, match="weight-column is 'w' for rows on"):
+        load_client(context)
+
+
+def test_a_simulation_names_its_weight_column(tmp_path: Path) -> None:
+    path = write_rows(tmp_path)
+    run: dict[str, Any] = {
+        "data": str(path),
+        "columns": "a,b",
+        "bounds": "-1,1",
+        "n-clusters": 2,
+        "num-clients": 2,
+        "max-weight": 4.0,
+    }
+    weighed = run | {"weight-column": "calibration"}
+    with pytest.raises(DataError, match="weight-column is -1 at row 3"):
+        checked_strategy(weighed, 2, simulated=True)
+    path.write_text("a,calibration,b\n" + "0.1,2,0.3\n" * 80)
+    assert checked_strategy(weighed, 2, simulated=True).config.max_weight == 4.0
+    part = simulated_part(str(path), weighed, {"partition-id": 0, "num-partitions": 2})
+    assert part.names == ("a", "b")
+    assert part.weights.tolist() == [2.0] * 40
+    with pytest.raises(DataError, match="weight_column is 'wait', but"):
+        checked_strategy(run | {"weight-column": "wait"}, 2, simulated=True)
+    with pytest.raises(RefusalError, match="has no weights"):
+        checked_strategy(run | {"columns": "a,b"}, 2, simulated=True)
