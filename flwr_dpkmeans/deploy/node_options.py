@@ -150,6 +150,8 @@ class NodeOptions(SettingsFile):
     """Column that says whose row it is, for runs with unit "person"; "": the schema's,
     or none.
     """
+    weight_column: str = ""
+    """Column that says what a row weighs, for runs with max-weight; "": none."""
     profile_columns: tuple[str, ...] = Field((), strict=False)
     """Columns that the local profile describes besides those that are clustered.
 
@@ -260,6 +262,7 @@ _NODE_CONFIG = (
     "output",
     "label_column",
     "person_column",
+    "weight_column",
     "log_format",
     "log_file",
     "query",
