@@ -5,6 +5,7 @@ Where it is, what runs, and who takes part.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import os
 import shutil
@@ -42,6 +43,17 @@ def _node_key(line: str) -> str:
             " makes"
         )
     return key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+
+
+def key_fingerprint(key: str | ec.EllipticCurvePublicKey) -> str:
+    """Return what `ssh-keygen -l` prints of a public key, without its name."""
+    if isinstance(key, str):
+        blob = base64.b64decode(key.split()[1])
+    else:
+        line = key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+        blob = base64.b64decode(line.split()[1])
+    digest = base64.b64encode(hashlib.sha256(blob).digest()).decode()
+    return f"SHA256:{digest.rstrip('=')}"
 
 
 def plain_certificates(text: str) -> str:

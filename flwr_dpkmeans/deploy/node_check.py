@@ -9,6 +9,7 @@ import itertools
 import math
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -46,7 +47,11 @@ from flwr_dpkmeans.deploy.guard.process_limits import (
     require_programs_run,
     require_temporary_folder,
 )
-from flwr_dpkmeans.deploy.invitation import Invitation, plain_certificates
+from flwr_dpkmeans.deploy.invitation import (
+    Invitation,
+    key_fingerprint,
+    plain_certificates,
+)
 from flwr_dpkmeans.deploy.last_message import LastMessage, utc
 from flwr_dpkmeans.deploy.node_options import Isolation, NodeOptions
 from flwr_dpkmeans.deploy.superlink_answer import (
@@ -279,8 +284,33 @@ class NodeCheck:
                 " known keys only"
             )
         require_secret(options.key)
-        private_key(options.key)
+        self._require_invited_key(options.key)
         return f"TLS to {options.superlink}, authenticated by {options.key}"
+
+    def _require_invited_key(self, path: Path) -> None:
+        """Refuse another key than this party's in the invitation.
+
+        Of two folders that were mixed up, one may know the other's ledger.
+        """
+        key = private_key(path).public_key()
+        name, invitation = self.options.name, self.invitation
+        if invitation is None or name not in invitation.parties:
+            return
+        invited = invitation.parties[name].key
+        if invited is None or key_fingerprint(invited) == key_fingerprint(key):
+            return
+        owners = [
+            other
+            for other, party in invitation.parties.items()
+            if party.key and key_fingerprint(party.key) == key_fingerprint(key)
+        ]
+        whose = f", where it is that of {owners[0]}" if owners else ""
+        raise ConfigurationError(
+            f"{path} has the fingerprint {key_fingerprint(key)}, but {name} has"
+            f" {key_fingerprint(invited)} in {self.options.invitation}{whose}: put this"
+            " party's key back, or have the office take the new one into the"
+            " invitation."
+        )
 
     @cached_property
     def _answer_or_error(self) -> Answer | Exception:
@@ -413,6 +443,7 @@ class NodeCheck:
                     f" {second[name]} by {second_source}: ask its owner by telephone"
                     " which one holds, and correct the other."
                 )
+            _require_same_names(first, first_source, second, second_source)
         if not pins:
             raise NoteError(
                 f"public key {own_key}; the policy pins nobody, so a server may invent"
@@ -518,9 +549,11 @@ class NodeCheck:
         if others and not any(spent.values()):
             # A renamed file is another data set to the ledger, and would have its whole
             # budget again.
-            raise NoteError(
-                f"{path} knows nothing of {data_id!r}, but of {others[0]!r}: give"
-                f" data-id={others[0]!r} if the rows are the same"
+            raise ConfigurationError(
+                f"{path} knows nothing of {data_id!r}, but of"
+                f" {', '.join(map(repr, others))}: give data-id={others[0]!r} if the"
+                " rows are the same, or correct 'ledger' if its files are another"
+                " party's."
             )
         says = f"{path} can be charged; {data_id!r} has cost {says}"
         if last := unfinished(ledger, data_id):
@@ -681,3 +714,24 @@ class NodeCheck:
             "apps can neither change policy or programs nor read a SuperNode's key;"
             " ledger and identity are theirs"
         )
+
+
+def _require_same_names(
+    first: Mapping[str, str],
+    first_source: str,
+    second: Mapping[str, str],
+    second_source: str,
+) -> None:
+    """Refuse a party that two sources call by different names.
+
+    A party without a name, or pinned by its key alone, is nobody's contradiction.
+    """
+    names = {key: name for name, key in second.items() if name not in ("", key)}
+    for name, key in first.items():
+        other = names.get(key, name)
+        if name not in ("", key, other):
+            raise ConfigurationError(
+                f"the identity {key} is called {name} by {first_source}, but {other} by"
+                f" {second_source}: ask by telephone which name holds, and correct the"
+                " other."
+            )

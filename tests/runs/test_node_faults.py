@@ -22,7 +22,13 @@ from typing import NamedTuple
 
 import httpx
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+)
 from fastapi import HTTPException
 from flwr.proto.fleet_pb2 import (
     ActivateNodeRequest,
@@ -262,6 +268,11 @@ def _invite(place: Place, key: str, value: object) -> None:
     invitation.model_copy(update=changed).save(path)
 
 
+def _rename(place: Place, old: str, new: str) -> None:
+    path = place.root / "invitation.toml"
+    path.write_text(path.read_text().replace(f"[parties.{old}]", f"[parties.{new}]"))
+
+
 def _changed_identity(place: Place) -> Party:
     return (
         Invitation.from_toml(place.root / "invitation.toml")
@@ -282,10 +293,9 @@ def _policy(name: str, value: object) -> Callable[[Place], None]:
     return lambda place: place.say("ward-7/policy.toml", name, value)
 
 
-def _new_key(*words: str) -> Callable[[Place], None]:
+def _new_key(text: bytes) -> Callable[[Place], None]:
     def plant(place: Place) -> None:
-        (key := place.root / "ward-7" / "key").unlink()
-        subprocess.run(["ssh-keygen", "-q", *words, "-f", str(key)], check=True)
+        (place.root / "ward-7" / "key").write_bytes(text)
 
     return plant
 
@@ -598,6 +608,24 @@ FAULTS: dict[str, Fault] = {
         WRONG,
         "has no install_app for the guard: pip install",
     ),
+    "ledger of another party": Fault(
+        lambda place: (_spent(place), _set("data-id", "ward-8")(place)),
+        "ledger",
+        WRONG,
+        "knows nothing of 'ward-8', but of 'ward-7': give .* another party's",
+    ),
+    "key of another party": Fault(
+        _new_key("-t", "ecdsa", "-b", "384", "-N", ""),
+        "connection",
+        WRONG,
+        "has the fingerprint SHA256:.*, but ward-7 has SHA256:.*put this party's",
+    ),
+    "party renamed in the invitation": Fault(
+        lambda place: _rename(place, "ward-7", "ward-6"),
+        "identity",
+        WRONG,
+        "is called ward-7 by its key file, but ward-6 by the invitation: ask",
+    ),
     "ledger damaged": Fault(
         lambda place: _spent(place).write_text("no entry\n"),
         "ledger",
@@ -641,13 +669,21 @@ FAULTS: dict[str, Fault] = {
         "ledger.jsonl.head may be changed by others: .*chmod go-w",
     ),
     "key with a passphrase": Fault(
-        _new_key("-t", "ecdsa", "-N", "secret"),
+        _new_key(
+            ec.generate_private_key(ec.SECP256R1()).private_bytes(
+                Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")
+            )
+        ),
         "connection",
         WRONG,
         "key cannot be read as a .*",
     ),
     "key of another kind": Fault(
-        _new_key("-t", "ed25519", "-N", ""),
+        _new_key(
+            ed25519.Ed25519PrivateKey.generate().private_bytes(
+                Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()
+            )
+        ),
         "superlink",
         WRONG,
         "no key on a NIST curve: ssh-keyg",

@@ -1,6 +1,6 @@
 """What a run plans, sends, charges and says, as digests that restructuring keeps.
 
-Renew: ``PYTHONPATH=.:tests:tests/runs python tests/support/golden_outputs.py``.
+Renew: ``PYTHONPATH=.:tests:tests/runs python -P tests/support/golden_outputs.py``.
 A digest may change only where a change of what others see is meant; the commit that
 renews the file says why.
 """
