@@ -29,7 +29,9 @@ from flwr_dpkmeans.algorithms.profile.profile_reading import (
 )
 from flwr_dpkmeans.algorithms.server.resolved_bounds import is_private
 from flwr_dpkmeans.data.bounds.stated_bounds import doubtful_pairs
+from flwr_dpkmeans.data.loading.row_weights import validate_weights
 from flwr_dpkmeans.data.points import Bounds
+from flwr_dpkmeans.data.row_labels import in_order_of, row_labels
 from flwr_dpkmeans.data.schema import Encoded
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.estimators.budgets.fit_budget import Budget, CountedFits, charge_fit
@@ -217,7 +219,7 @@ class PrivateClustering(
         self,
         X: PartyTables,
         y: object = None,
-        sample_weight: None = None,
+        sample_weight: ArrayLike | None = None,
     ) -> float:
         """Minus the sum of squared distances to the nearest centroid; local.
 
@@ -226,14 +228,10 @@ class PrivateClustering(
         schema, whose columns have units of their own, in the lengths that it states
         (`Schema.lengths`: the ranges, or the units where ``scale`` is "none", over the
         weights), so that models of one schema can be compared; rows that it leaves out
-        are in no sum. `X` is a table, or parties' tables as `fit` takes them in memory,
-        which a search over parties gives. There are no weights.
+        are in no sum. `X` is a table, with what its rows weigh, (n_rows,), if they do;
+        or parties' tables as `fit` takes them in memory, which a search over parties
+        gives.
         """
-        if sample_weight is not None:
-            raise ConfigurationError(
-                "sample_weight was given, but a score counts each row once: leave it"
-                " out."
-            )
         check_is_fitted(self)
         lengths = np.ones(self.n_features_in_)
         if self.schema_ is not None:
@@ -242,6 +240,8 @@ class PrivateClustering(
         cost = 0.0
         has_warned = False
         tables = tables_in(X) or [X]
+        if sample_weight is not None:
+            return -self._weighed_cost(X, lengths, sample_weight)
         if not any(map(n_rows_of, tables)):
             require_rows(tables[0])
         for table in tables:
@@ -249,6 +249,25 @@ class PrivateClustering(
             has_warned = has_warned or lacks_names(self, table)
             cost += sum_of_squares(rows / lengths, centers)
         return -cost
+
+    def _weighed_cost(
+        self, X: PartyTables, lengths: Array, sample_weight: ArrayLike
+    ) -> float:
+        """Cost of one table, each row of which counts by its weight."""
+        if tables_in(X):
+            raise ConfigurationError(
+                "sample_weight was given for parties' tables: give one table, or leave"
+                " it out."
+            )
+        require_rows(X)
+        beside = in_order_of(row_labels(X), sample_weight, "sample_weight")
+        rows, encoded = ordered(self, X)
+        n_rows = len(rows) if encoded is None else encoded.n_rows
+        weights = validate_weights(beside, n_rows)
+        if encoded is not None:
+            weights = weights[encoded.rows]
+        centers = self.cluster_centers_ / lengths
+        return sum_of_squares(rows / lengths, centers, weights)
 
     @property
     def labels_(self) -> NDArray[np.int64]:

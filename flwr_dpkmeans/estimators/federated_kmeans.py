@@ -292,17 +292,18 @@ class FederatedKMeans(PrivateClustering):
         X: Sequence[ArrayLike],
         max_clusters: int | None = None,
         *,
+        sample_weight: object = None,
         persons: object = None,
     ) -> ClusterChoice:
         """Choose the number of clusters from noisy weights of the server's points.
 
         The first two rounds of FedDP-KMeans run with `max_clusters` (None: the
-        constructor's) on `X`, which is as in `fit`, as are `persons`, and on the whole
-        of epsilon. The cost curve and its elbow are post-processing and cost nothing
-        more (FedDP-KMeans, appendix H.3). With ``n_clusters="auto"``, `fit` chooses k
-        and clusters within one budget instead. Raises a `ConfigurationError` if the
-        algorithm is not ``feddp_kmeans``, or the trust model not ``distributed``: the
-        choice is public.
+        constructor's) on `X`, which is as in `fit`, as are `sample_weight` and
+        `persons`, and on the whole of epsilon. The cost curve and its elbow are
+        post-processing and cost nothing more (FedDP-KMeans, appendix H.3). With
+        ``n_clusters="auto"``, `fit` chooses k and clusters within one budget instead.
+        Raises a `ConfigurationError` if the algorithm is not ``feddp_kmeans``, or the
+        trust model not ``distributed``: the choice is public.
         """
         options = self._choice_options(max_clusters)
         schema = schema_of(self.bounds)
@@ -313,6 +314,7 @@ class FederatedKMeans(PrivateClustering):
         persons = stated_persons(persons, schema, self._unit)
         X, ids = taken_apart(X, persons, schema=schema)
         tables = Tables.of(X, schema=schema).with_persons(ids)
+        tables = tables.with_weights(sample_weight, self.max_weight)
         warn(self._doubts(tables), InputWarning)
         with run_options.objects_options():
             config, server_points = self._config(options, tables)

@@ -31,16 +31,3 @@ def require_some_weight(weights: Sequence[Array]) -> None:
             "sample_weight is zero for all rows, so that none counts: give one a weight"
             " above 0."
         )
-
-
-def heavy_rows(weights: Sequence[Array], max_weight: float | None) -> tuple[str, ...]:
-    """Say so where rows weigh more than they count; empty where none does.
-
-    For whoever holds the rows, who calls this.
-    """
-    if max_weight is None or not any((part > max_weight).any() for part in weights):
-        return ()
-    return (
-        f"some rows weigh more than max_weight, {max_weight:g}, and count as that:"
-        " raise it, or take it as it is.",
-    )

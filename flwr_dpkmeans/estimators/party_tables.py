@@ -40,7 +40,6 @@ from flwr_dpkmeans.estimators.fitted_persons import (
     taken_apart,
 )
 from flwr_dpkmeans.estimators.fitted_weights import (
-    heavy_rows,
     require_some_weight,
     stated_maximum,
 )
@@ -66,6 +65,7 @@ from flwr_dpkmeans.sums.statement.row_cautions import (
     fewer_rows_cautions,
     local_cautions,
     party_cautions,
+    weight_doubts,
 )
 
 if TYPE_CHECKING:
@@ -493,7 +493,7 @@ class Tables:
             sentences += doubts_of_frames(
                 self.frames, schema, persons_known=persons_known
             )
-        sentences += heavy_rows(self.weights, self.max_weight)
+        sentences += weight_doubts(self.max_weight, self.weights)
         return tuple(LOCAL + sentence for sentence in sentences)
 
     def run(

@@ -90,9 +90,9 @@ class KMeansClient(NumPyClient):
         only; in a deployed node's process it is called after the reply is made, in a
         process of its own with limits. Left out: `X`.
 
-    persons : array-like, (n_examples,), or Persons, optional
+    persons : array-like, (n_examples,), Persons or RowUnits, optional
         Whose row each is, for runs with ``unit="person"``: ids of any type, of which
-        none leaves this object.
+        none leaves this object. `weigh` says what rows weigh.
 
     Examples
     --------
@@ -139,7 +139,7 @@ class KMeansClient(NumPyClient):
         labels: ArrayLike | Callable[[], ArrayLike] | None = None,
         schema: Schema | None = None,
         table: Callable[[], object] | None = None,
-        persons: ArrayLike | Persons | None = None,
+        persons: ArrayLike | Persons | RowUnits | None = None,
     ) -> None:
         self.schema = schema
         self.agreement = ""
@@ -172,11 +172,13 @@ class KMeansClient(NumPyClient):
         else:
             self.labels = validate_labels(labels, len(self.points))
         self.persons: Persons | None = None
-        if persons is not None:
-            from flwr_dpkmeans.flower.client.node_persons import persons_of
-
-            self.persons = persons_of(persons, len(self.points))
         self.weights: Array | None = None
+        if persons is not None:
+            from flwr_dpkmeans.flower.client.node_persons import units_of
+
+            units = units_of(persons, len(self.points))
+            self.persons = units.persons
+            self.weights = units.weights
         self.output_dir = None if output_dir is None else Path(output_dir)
         if image_shape is not None and (
             len(image_shape) != 2 or math.prod(image_shape) != n_points
@@ -364,7 +366,10 @@ class KMeansClient(NumPyClient):
         """What this client's own rows say against the result."""
         from flwr_dpkmeans.data.doubts.doubt import sentences_about
         from flwr_dpkmeans.data.doubts.doubtful_columns import doubts_about_own_table
-        from flwr_dpkmeans.sums.statement.row_cautions import local_cautions
+        from flwr_dpkmeans.sums.statement.row_cautions import (
+            local_cautions,
+            weight_doubts,
+        )
 
         names = agreed_names(plan, self.feature_names)
         n_persons = None
@@ -373,6 +378,9 @@ class KMeansClient(NumPyClient):
             n_persons = self.persons.n_persons
         outside = self.outside(config)
         warnings = local_cautions(plan.config, plan.delta, outside, names, n_persons)
+        if self.weights is not None:
+            doubts_of_weights = weight_doubts(plan.settings.max_weight, [self.weights])
+            warnings += tuple(LOCAL + sentence for sentence in doubts_of_weights)
         # A schema's author has looked at the columns. An image's border is one colour,
         # and its pixels are no measures that somebody chose.
         if self.schema is None and self.image_shape is None:
@@ -514,7 +522,7 @@ class ClientTable(TypedDict):
     feature_names: Sequence[str]
     schema: Schema | None
     labels: Callable[[], ArrayLike] | None
-    persons: Persons | None
+    persons: RowUnits | None
 
 
 def held_by(table: Table, salt: int = 0) -> ClientTable:
@@ -522,11 +530,11 @@ def held_by(table: Table, salt: int = 0) -> ClientTable:
 
     `salt` chooses among a person's rows.
     """
-    persons = None
-    if table.persons is not None:
-        from flwr_dpkmeans.sums.persons.counted_persons import Persons
+    units = None
+    if table.persons is not None or table.weights is not None:
+        from flwr_dpkmeans.sums.persons.row_units import RowUnits
 
-        persons = Persons(table.persons, salt)
+        units = RowUnits.of(table.persons, table.weights, salt)
     labels = table.labels
     read_labels = None if labels is None else lambda: labels
     return {
@@ -534,7 +542,7 @@ def held_by(table: Table, salt: int = 0) -> ClientTable:
         "feature_names": table.names,
         "schema": table.schema,
         "labels": read_labels,
-        "persons": persons,
+        "persons": units,
     }
 
 

@@ -345,6 +345,11 @@ class Settings(Options):
         return self.max_weight is not None or self.unit is PrivacyUnit.PERSON
 
     @property
+    def things(self) -> str:
+        """What a sum is taken over, in words."""
+        return self.unit.things if self.max_weight is None else "units of weight"
+
+    @property
     def weight_unit(self) -> float:
         """What a row of full weight counts in a result, in the units of weights."""
         return 1.0 if self.max_weight is None else self.max_weight

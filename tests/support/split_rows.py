@@ -39,6 +39,6 @@ class SplitKMeans(FederatedKMeans):
 class SplitNaiveBayes(FederatedNaiveBayes):
     """`FederatedNaiveBayes` of one table."""
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Deal the rows out, and learn from them together."""
-        return super().fit(X, y, groups=parties_of(X))
+        return super().fit(X, y, sample_weight, groups=parties_of(X))

@@ -35,6 +35,17 @@ class RowUnits:
     weights: Weights | None = field(default=None, repr=False)
     """Of each row; None: it has none. May also be `Rows`."""
 
+    @classmethod
+    def of(
+        cls,
+        digests: NDArray[np.float64] | None,
+        weights: Weights | None,
+        salt: int,
+    ) -> RowUnits:
+        """From what a table says of its rows; see `Persons`."""
+        persons = None if digests is None else Persons(digests, salt)
+        return cls(persons, weights)
+
     def counted(
         self,
         settings: Settings,
