@@ -44,9 +44,10 @@ def federation_run(
     nodes: Mapping[str, Any] | None = None,
     **values: Any,
 ) -> Watched:
-    """Run everything, with options of `make_federation`; in one round the first reply without sealed keys comes too late.
+    """Run everything, with options of `make_federation`.
 
-    The sum is asked for again.
+    In one round the first reply without sealed keys comes too late, and the sum is
+    asked for again.
 
     Returns
     -------

@@ -127,6 +127,10 @@ PUBLIC = {
         "algorithms/server/simulated_clients.py",
         "client_bounds_of",
     ): "simulated clients of the server's own points",
+    (
+        "estimators/statistics/of_columns.py",
+        "StatisticOfColumns.fit",
+    ): "hands an experiment's seed to its run",
     ("planner/synthetic_data.py", "draw_mixture"): "synthetic data of a forecast",
     (
         "sums/checks/neighbours.py",
