@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -250,6 +251,24 @@ def test_weights_reach_an_estimator_in_a_pipeline_and_a_search() -> None:
         search = GridSearchCV(asks, {"n_clusters": [2]}, cv=2)
         search.fit(rows, sample_weight=weights)
     assert np.array_equal(search.best_estimator_.cluster_centers_, expected)
+
+
+def test_report_page_and_forecast_say_what_is_counted(tmp_path: Path) -> None:
+    model = FederatedKMeans(2, bounds=(-1, 1), max_weight=4.0, **SEEDED)
+    model.fit(PARTS, sample_weight=FULL)
+    assert "in rows of weight 4 (private count)" in str(model.privacy_)
+    model.write(tmp_path / "run")
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "of weight 4 (private count)" in page
+    assert "units of weight" in page
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert metrics["noisy_counts"] == model.cluster_counts_.tolist()
+    loaded = FederatedKMeans.load(tmp_path / "run" / "model.json")
+    assert np.array_equal(loaded.cluster_counts_, model.cluster_counts_)
+    assert np.array_equal(model.model_.hierarchy.sizes(2), model.cluster_counts_)
+    forecast = model.plan(2_000, 2, 3, seeds=2, algorithms=["fastlloyd"])
+    assert any("rows of weight 4" in note for note in forecast.notes)
+    assert any("counted privately" in note for note in forecast.notes)
 
 
 # -- files -----------------------------------------------------------------------------
