@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -199,9 +198,9 @@ def test_nothing_is_assumed_of_the_files_of_deployed_nodes(
 def test_a_simulated_server_is_told_by_flowers_own_module(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.delitem(sys.modules, "flwr.simulation.run_simulation", raising=False)
+    simulate_server(monkeypatch, simulated=False)
     assert not is_simulated_server()
-    monkeypatch.setitem(sys.modules, "flwr.simulation.run_simulation", sys)
+    simulate_server(monkeypatch)
     assert is_simulated_server()
 
 
@@ -1312,7 +1311,7 @@ def test_whole_run_with_given_k_has_no_curve(tmp_path: Path, log: list[str]) -> 
 def test_a_bad_configuration_ends_the_run_before_anything_is_sent(
     tmp_path: Path, log: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    forbid_messages(monkeypatch)
+    forbid_messages()
     # As an error, which Flower's simulation tells from success, unlike an exit.
     with pytest.raises(server_app.EndedError, match="ConfigurationError: epsilon"):
         run_app(tmp_path, epsilon=-1.0)

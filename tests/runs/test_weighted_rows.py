@@ -152,6 +152,7 @@ def of_statistics(task: str) -> Weighed:
     values: dict[str, Any] = {
         "moments": {},
         "histograms": {"bins": 4},
+        "quantiles": {"halvings": 3},
         "radii": {"centers": ((-0.5, 0.0), (0.5, 0.5))},
         "naive_bayes": {
             "classes": 3,
@@ -285,7 +286,7 @@ PROXY_RUNS: dict[str, tuple[int, dict[str, Any], str]] = {
 RECORD_CASES = [case for case in SUPPORTED if case[1] == "record"]
 GROUPS = [
     *[f"{algorithm}, {kind}" for algorithm, _, kind in RECORD_CASES],
-    *("moments", "histograms", "radii", "naive_bayes"),
+    *("moments", "histograms", "quantiles", "radii", "naive_bayes"),
     *("closing rounds", "appendix", "standard scale"),
     *PROXY_RUNS,
 ]

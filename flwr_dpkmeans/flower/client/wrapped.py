@@ -126,11 +126,9 @@ class Wrapped:
             self._hand_on(memory, report())
             return True
         except Exception as error:
+            why = where_raised(error, verbose=node_logger.isEnabledFor(logging.DEBUG))
             if isinstance(error, DPKMeansError):
                 why = printable(error)
-            else:
-                verbose = node_logger.isEnabledFor(logging.DEBUG)
-                why = where_raised(error, verbose=verbose)
             node_logger.error(
                 "the result is not written: %s",
                 why,
