@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from flwr.app import Context, RecordDict
 from numpy.typing import NDArray
@@ -340,6 +341,31 @@ def test_cells_that_are_no_weights_count_as_nothing_on_a_node(tmp_path: Path) ->
         centres.append(client.cluster_centers_)
     assert np.array_equal(*centres[:2])
     assert not np.array_equal(*centres[1:])
+
+
+def test_a_schema_names_the_column_of_weights(tmp_path: Path) -> None:
+    number = {"kind": "number", "bounds": (-1, 1)}
+    schema = Schema(columns={"a": number, "b": number}, weight_column="calibration")
+    assert Schema(**schema.to_dict()) == schema
+    assert schema.digest == Schema(columns={"a": number, "b": number}).digest
+    with pytest.raises(ValueError, match="weight_column is 'a', which is a column"):
+        Schema(columns={"a": number}, weight_column="a")
+    table = pd.DataFrame(PARTS[0], columns=["a", "b", "calibration"]).abs()
+    weights = table["calibration"]
+    options = {"max_weight": 2.0, "noise": "seeded", "random_state": 1}
+    model = DPKMeans(2, bounds=schema, **options)
+    named = model.fit(table).cluster_centers_
+    assert np.array_equal(named, model.fit(table, None, weights).cluster_centers_)
+    with pytest.warns(InputWarning, match="this run counted each row once"):
+        model.set_params(max_weight=None).fit(table)
+    path = tmp_path / "schema.toml"
+    path.write_text(
+        "weight_column = 'calibration'\n"
+        + "".join(f"[columns.{c}]\nkind = 'number'\nbounds = [-1, 1]\n" for c in "ab")
+    )
+    context = node_of(write_rows(tmp_path), schema=str(path))
+    del context.node_config["columns"]
+    assert np.asarray(load_client(context).weights)[0] == 1.5
 
 
 def test_a_node_says_to_itself_which_rows_count_otherwise(tmp_path: Path) -> None:
