@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from flwr.app import Context, RecordDict
 from numpy.typing import NDArray
@@ -252,6 +254,24 @@ def test_weights_reach_an_estimator_in_a_pipeline_and_a_search() -> None:
     assert np.array_equal(search.best_estimator_.cluster_centers_, expected)
 
 
+def test_report_page_and_forecast_say_what_is_counted(tmp_path: Path) -> None:
+    model = FederatedKMeans(2, bounds=(-1, 1), max_weight=4.0, **SEEDED)
+    model.fit(PARTS, sample_weight=FULL)
+    assert "in rows of weight 4 (private count)" in str(model.privacy_)
+    model.write(tmp_path / "run")
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "of weight 4 (private count)" in page
+    assert "units of weight" in page
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert metrics["noisy_counts"] == model.cluster_counts_.tolist()
+    loaded = FederatedKMeans.load(tmp_path / "run" / "model.json")
+    assert np.array_equal(loaded.cluster_counts_, model.cluster_counts_)
+    assert np.array_equal(model.model_.hierarchy.sizes(2), model.cluster_counts_)
+    forecast = model.plan(2_000, 2, 3, seeds=2, algorithms=["fastlloyd"])
+    assert any("rows of weight 4" in note for note in forecast.notes)
+    assert any("counted privately" in note for note in forecast.notes)
+
+
 # -- files -----------------------------------------------------------------------------
 
 WEIGHT_CELLS = ["1.5", "0", "9", "-1", "", "many", "inf", "4"]
@@ -321,6 +341,31 @@ def test_cells_that_are_no_weights_count_as_nothing_on_a_node(tmp_path: Path) ->
         centres.append(client.cluster_centers_)
     assert np.array_equal(*centres[:2])
     assert not np.array_equal(*centres[1:])
+
+
+def test_a_schema_names_the_column_of_weights(tmp_path: Path) -> None:
+    number = {"kind": "number", "bounds": (-1, 1)}
+    schema = Schema(columns={"a": number, "b": number}, weight_column="calibration")
+    assert Schema(**schema.to_dict()) == schema
+    assert schema.digest == Schema(columns={"a": number, "b": number}).digest
+    with pytest.raises(ValueError, match="weight_column is 'a', which is a column"):
+        Schema(columns={"a": number}, weight_column="a")
+    table = pd.DataFrame(PARTS[0], columns=["a", "b", "calibration"]).abs()
+    weights = table["calibration"]
+    options = {"max_weight": 2.0, "noise": "seeded", "random_state": 1}
+    model = DPKMeans(2, bounds=schema, **options)
+    named = model.fit(table).cluster_centers_
+    assert np.array_equal(named, model.fit(table, None, weights).cluster_centers_)
+    with pytest.warns(InputWarning, match="this run counted each row once"):
+        model.set_params(max_weight=None).fit(table)
+    path = tmp_path / "schema.toml"
+    path.write_text(
+        "weight_column = 'calibration'\n"
+        + "".join(f"[columns.{c}]\nkind = 'number'\nbounds = [-1, 1]\n" for c in "ab")
+    )
+    context = node_of(write_rows(tmp_path), schema=str(path))
+    del context.node_config["columns"]
+    assert np.asarray(load_client(context).weights)[0] == 1.5
 
 
 def test_a_node_says_to_itself_which_rows_count_otherwise(tmp_path: Path) -> None:
