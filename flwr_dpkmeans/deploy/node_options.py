@@ -155,6 +155,8 @@ class NodeOptions(SettingsFile):
     """Column that says whose row it is, for runs with unit "person"; "": the schema's,
     or none.
     """
+    weight_column: str = ""
+    """Column that says what a row weighs, for runs with max-weight; "": none."""
     profile_columns: tuple[str, ...] = Field((), strict=False)
     """Columns that the local profile describes besides those that are clustered.
 
@@ -281,6 +283,7 @@ _NODE_CONFIG = (
     "output",
     "label_column",
     "person_column",
+    "weight_column",
     "log_format",
     "log_file",
     "query",

@@ -33,6 +33,7 @@ from flwr.supercore.constant import TASK_TYPE_TO_COMMAND
 from flwr.supernode.runtime import run_clientapp
 from support.apps import THIEF, app_files, packed, pyproject
 from support.gates import gate_options
+from support.installed import forget, install
 
 from flwr_dpkmeans.deploy.guard import app_program
 from flwr_dpkmeans.deploy.guard.app_guard import Guard
@@ -86,15 +87,16 @@ def everything(folder: Path) -> set[Path]:
 @pytest.fixture
 def flower(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Puts Flower's own functions and paths back afterwards."""
-    for module in (run_clientapp, RUN_SERVERAPP):
-        for name, function in vars(module).items():
-            if callable(function):
-                monkeypatch.setitem(vars(module), name, function)
-    monkeypatch.setitem(sys.modules, "counted", None)
-    monkeypatch.delitem(sys.modules, "counted")
+    functions = [
+        (vars(module), {**vars(module)}) for module in (run_clientapp, RUN_SERVERAPP)
+    ]
+    install(monkeypatch, counted=None)
+    forget(monkeypatch, "counted")
     before = list(sys.path)
     yield
     sys.path[:] = before
+    for names, original in functions:
+        names.update(original)
 
 
 def test_an_approved_app_is_unpacked_into_a_private_folder(tmp_path: Path) -> None:
@@ -538,6 +540,7 @@ print(sorted(name for name in sys.modules if name.startswith("flwr_dpkmeans")))
 """
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "words",
     [

@@ -85,6 +85,7 @@ class Wrapped:
             has_labels=bool(metrics.get("has_labels", False)),
             schema=str(metrics.get("schema", "")),
             has_persons=bool(metrics.get("has_persons", False)),
+            has_weights=bool(metrics.get("has_weights", False)),
         )
 
     def compute(
