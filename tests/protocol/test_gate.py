@@ -42,6 +42,7 @@ GATE = gate_options(
     epsilon_total=100.0,
     delta_total=0.01,
     most_examples=10,
+    metrics={"loss": [0.0, 4.0]},
     seconds=SECONDS,
 )
 POLICY = """
@@ -71,7 +72,7 @@ from flwr.app import *
 from flwr.clientapp import ClientApp
 app = ClientApp()
 def answer(message, arrays, **records):
-    metrics = {"metrics": MetricRecord({"num-examples": 5})}
+    metrics = {"metrics": MetricRecord({"num-examples": 5, "loss": 1.0})}
     named = {name: Array(value) for name, value in arrays.items()}
     content = {"arrays": ArrayRecord(named)} | metrics | records
     return Message(RecordDict(content), reply_to=message)
@@ -99,6 +100,8 @@ IN_THE_ANSWER = {
     "metric": "return answer(message, arrays, m=MetricRecord({f'loss{BIT}': BIT}))",
     "examples": "return answer(message, arrays, metrics=MetricRecord(\n"
     "        {'num-examples': float('nan') if BIT else 5}))",
+    "measured": "return answer(message, arrays, metrics=MetricRecord(\n"
+    "        {'num-examples': 5, 'loss': [1.0] if BIT else float('nan')}))",
     "second": "if BIT: return answer(message, arrays, again=ArrayRecord())",
     "exception": "if BIT: raise ValueError('row 7')",
     "error": "if BIT: return Message(Error(7, 'row 7'), reply_to=message)",
@@ -161,11 +164,15 @@ def write_app(folder: Path, attempt: str, bit: int) -> Path:
 def in_this_process(folder: Path) -> Ask:
     """As the app's own process does it, but for what that alone can stop."""
 
-    def ask(message: Message, context: Context, state: bytes, n: int) -> AppAnswer:
+    def ask(
+        message: Message, context: Context, state: bytes, metrics: Any, n: int
+    ) -> AppAnswer:
         names: dict[str, Any] = {}
         exec((folder / "leaky.py").read_text(), names)
         try:
-            numbers = numbers_of(cast(ClientApp, names["app"]), message, context)
+            numbers = numbers_of(
+                cast(ClientApp, names["app"]), message, context, metrics
+            )
         except Exception:
             return AppAnswer(None, None, "")
         return AppAnswer(numbers, pickle.dumps(context.state), "")
@@ -178,7 +185,7 @@ def in_its_own(folder: Path) -> Ask:
     return AppProcess(folder, app, SECONDS, confined=True).ask
 
 
-def silent(message: Message, context: Context, state: bytes, n: int) -> AppAnswer:
+def silent(*_: Any) -> AppAnswer:
     return AppAnswer(None, None, "")
 
 
@@ -193,9 +200,13 @@ def seen(home: Path, ask: Ask) -> Any:
         nodes.append(Node(GateApp(Gate(GATE, how)), paths | {"data-id": "rows"}))
     grid = Recording(nodes)
     start = ArrayRecord({name: Array(np.zeros((2, 3))) for name in "ab"})
-    mean = SecureMean(FedAvg(), epsilon=4.0, most_examples=10, random_state=1)
+    metrics = {"loss": (0.0, 4.0)}
+    mean = SecureMean(
+        FedAvg(), epsilon=4.0, most_examples=10, metrics=metrics, random_state=1
+    )
     with grid.running():
-        mean.start(grid, start, num_rounds=1)
+        result = mean.start(grid, start, num_rounds=1)
+    assert 0.0 <= cast(float, result.train_metrics_clientapp[1]["loss"]) <= 4.0
     entries = FileLedger(home / "first.jsonl").entries()
     return grid.forms, [(entry.release, entry.epsilon) for entry in entries]
 
@@ -248,10 +259,13 @@ def test_what_does_not_fit_counts_as_zeros_and_the_rest_is_clipped(
     with grid.running():
         message = Message(RecordDict({"arrays": start}), 2, "train")
     run = SecureSum(start, epsilon=4.0, most_examples=10).config
+    run = run.changed(metrics=(("loss", 0.0, 4.0),))
     plan = draft_plan(run, run_id=1, n_clients=2, seed=1, n_features=1)
     memory = SimpleNamespace(plan=plan, clusters=initial_state(plan))
     context = Context(1, 2, {}, RecordDict(), {})
     app = GatedApp(message, context, cast(Any, None), Gate(GATE, ask))
-    update, weight = app.compute(cast(Any, memory), 1)
+    update, weight, metric = app.compute(cast(Any, memory), 1)
     assert np.linalg.norm(update) / 256 == pytest.approx(norm, abs=1e-5)
     assert weight[0] == (128 if norm else 0)
+    # Of 1 of 4, by half of the weight; what is no number is the least.
+    assert metric[0] == (32 if norm else 0)

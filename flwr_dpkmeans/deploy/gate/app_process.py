@@ -54,6 +54,7 @@ class AppProcess:
         message: Message,
         context: Context,
         state: bytes,
+        metrics: tuple[str, ...],
         n_bytes: int,
     ) -> AppAnswer:
         """Return what the app answers to a message: `n_bytes` bytes, or None.
@@ -71,6 +72,7 @@ class AppProcess:
                 "message": message,
                 "context": context,
                 "state": state,
+                "metrics": metrics,
                 "folder": self.folder,
                 "app": self.app,
             }

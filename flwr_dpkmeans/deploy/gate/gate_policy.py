@@ -83,6 +83,12 @@ def _of_arrays(gate: GateOptions, task: ArraySumTask) -> Iterator[str]:
             f"the plan's arrays are {dict(task.arrays)!r}, but this node's gate lets"
             f" {gate.shapes!r} through: begin with such arrays."
         )
+    for name, low, high in task.metrics:
+        if gate.metrics.get(name) != (low, high):
+            yield (
+                f"the plan's metric {name!r} has the bounds {low:g} and {high:g}, but"
+                f" this node's gate lets {dict(gate.metrics)!r} through: use those."
+            )
     planned_and_most = {
         "clip": (task.norm_bound or 0.0, gate.clip),
         "rounds": (task.max_rounds, gate.rounds),

@@ -52,11 +52,16 @@ class MisfitError(Exception):
     """An app's answer is not as the gate states, as its owner reads."""
 
 
-def numbers_of(app: ClientApp, message: Message, context: Context) -> bytes:
+def numbers_of(
+    app: ClientApp,
+    message: Message,
+    context: Context,
+    metrics: Sequence[str],
+) -> bytes:
     """Return what an app adds to the arrays of a message, as doubles.
 
-    All arrays one after another, in their order in the message, and then the number of
-    examples, NaN where there is none.
+    All arrays one after another, in their order in the message, then the number of
+    examples and the metrics that are asked for, NaN where there is no such number.
 
     Raises
     ------
@@ -80,8 +85,8 @@ def numbers_of(app: ClientApp, message: Message, context: Context) -> bytes:
     for name in before:
         move = after[name].astype(np.float64) - before[name].astype(np.float64)
         moves.append(np.ravel(move))
-    n_examples = _examples(reply.content)
-    numbers = np.concatenate([*moves, [n_examples]])
+    measured = [_metric(reply.content, name) for name in (EXAMPLES, *metrics)]
+    numbers = np.concatenate([*moves, measured])
     return numbers.tobytes()
 
 
@@ -99,18 +104,18 @@ def layout_of(arrays: Arrays) -> Layout:
     return {name: (array.shape, str(array.dtype)) for name, array in arrays.items()}
 
 
-def _examples(content: RecordDict) -> float:
-    """The number of examples, from the one MetricRecord that has it."""
+def _metric(content: RecordDict, name: str) -> float:
+    """A metric, from the one MetricRecord that has it."""
     stated = []
     for record in content.metric_records.values():
-        if EXAMPLES in record:
-            stated.append(record[EXAMPLES])
+        if name in record:
+            stated.append(record[name])
     if len(stated) != 1:
         return math.nan
-    n_examples = stated[0]
-    if not isinstance(n_examples, int | float):
+    value = stated[0]
+    if not isinstance(value, int | float):
         return math.nan
-    return float(n_examples)
+    return float(value)
 
 
 def _answer(
@@ -132,7 +137,12 @@ def _answer(
     load = private.client_app_loader(question["folder"])
     with private.process_of_run(context.run_id):
         app = load(*question["app"])
-        numbers = numbers_of(app, message, context)
+        numbers = numbers_of(
+            app,
+            message,
+            context,
+            question["metrics"],
+        )
     os.pwrite(answer, numbers, 0)
     # Read by the app of the next message alone, in this place.
     os.pwrite(state, pickle.dumps(context.state), 0)
