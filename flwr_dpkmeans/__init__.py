@@ -34,6 +34,7 @@ _EXPORTS = {
     "estimators.federate": "federate",
     "estimators.budgets.fit_budget": "Budget",
     "estimators.bayes_classifiers": "DPNaiveBayes FederatedNaiveBayes",
+    "estimators.statistics.federated_pca": "FederatedPCA",
     "estimators.statistics.federated_quantiles": "FederatedQuantiles",
     "flower.strategy": "PrivateKMeans",
     "flower.strategies.baseline_lloyd": "Lloyd",

@@ -40,6 +40,9 @@ from flwr_dpkmeans.estimators.budgets.fit_budget import Budget as Budget
 from flwr_dpkmeans.estimators.dp_kmeans import DPKMeans as DPKMeans
 from flwr_dpkmeans.estimators.federate import federate as federate
 from flwr_dpkmeans.estimators.federated_kmeans import FederatedKMeans as FederatedKMeans
+from flwr_dpkmeans.estimators.statistics.federated_pca import (
+    FederatedPCA as FederatedPCA,
+)
 from flwr_dpkmeans.estimators.statistics.federated_quantiles import (
     FederatedQuantiles as FederatedQuantiles,
 )

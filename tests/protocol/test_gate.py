@@ -19,11 +19,12 @@ import pytest
 from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
+from support.gates import gate_options
 
 from flwr_dpkmeans import SecureMean, SecureSum
 from flwr_dpkmeans.deploy.gate.app_process import AppAnswer, AppProcess
-from flwr_dpkmeans.deploy.gate.gate_options import GateOptions
-from flwr_dpkmeans.deploy.gate.gated_app import Ask, Gate, GateApp, GatedApp
+from flwr_dpkmeans.deploy.gate.gate_app import GateApp
+from flwr_dpkmeans.deploy.gate.gated_app import Ask, Gate, GatedApp
 from flwr_dpkmeans.deploy.guard.gated_program import numbers_of
 from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
 from flwr_dpkmeans.node.ledger_file import FileLedger
@@ -33,21 +34,15 @@ from flwr_dpkmeans.sums.draft import draft_plan
 SECONDS = 4.0
 LISTENER = socket.create_server(("127.0.0.1", 0))
 LISTENER.setblocking(False)
-GATE = GateOptions.of(
-    {
-        "app": "a" * 64,
-        "arrays": {name: {"shape": [2, 3], "dtype": "float64"} for name in "ab"},
-        "clip": 1.0,
-        "noise-share": 0.1,
-        "epsilon-per-round": 8.0,
-        "delta-per-round": 1e-5,
-        "epsilon-total": 100.0,
-        "delta-total": 0.01,
-        "rounds": 1,
-        "most-examples": 10,
-        "seconds": SECONDS,
-    },
-    Path("NODE.toml"),
+GATE = gate_options(
+    arrays={name: {"shape": [2, 3], "dtype": "float64"} for name in "ab"},
+    noise_share=0.1,
+    epsilon_per_round=8.0,
+    delta_per_round=1e-5,
+    epsilon_total=100.0,
+    delta_total=0.01,
+    most_examples=10,
+    seconds=SECONDS,
 )
 POLICY = """
 max-epsilon-per-run = 10.0

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord
+from support.gates import gate_options
 
 from flwr_dpkmeans import SecureSum
 from flwr_dpkmeans.deploy.gate.gate_options import GateOptions
@@ -18,23 +18,6 @@ from flwr_dpkmeans.node.ledger import Past
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.node.proposal import Proposal
 from flwr_dpkmeans.sums.draft import draft_plan
-
-GATE: dict[str, Any] = {
-    "app": "a" * 64,
-    "arrays": {"w": {"shape": [2, 3], "dtype": "float64"}},
-    "clip": 1,
-    "noise-share": 2.4,
-    "epsilon-per-round": 0.8,
-    "delta-per-round": 1e-6,
-    "epsilon-total": 3.0,
-    "delta-total": 1e-5,
-    "rounds": 3,
-}
-
-
-def gate(**values: Any) -> GateOptions:
-    stated = {name.replace("_", "-"): value for name, value in values.items()}
-    return GateOptions.of(GATE | stated, Path("NODE.toml"))
 
 
 def refuse(options: GateOptions, shape: tuple[int, ...] = (2, 3), **run: Any) -> None:
@@ -59,16 +42,16 @@ def refuse(options: GateOptions, shape: tuple[int, ...] = (2, 3), **run: Any) ->
     ],
 )
 def test_a_plan_beyond_the_gate_is_refused(run: dict[str, Any], sentence: str) -> None:
-    refuse(gate())
+    refuse(gate_options())
     with pytest.raises(RefusalError, match=sentence):
-        refuse(gate(), **run)
+        refuse(gate_options(), **run)
 
 
 def test_a_run_that_is_not_private_or_beyond_the_total_is_refused() -> None:
     with pytest.raises(BudgetError, match="worst-case epsilon is inf"):
-        refuse(gate(), epsilon=None)
+        refuse(gate_options(), epsilon=None)
     with pytest.raises(BudgetError, match=r"max_epsilon_total of 0\.9"):
-        refuse(gate(epsilon_total=0.9))
+        refuse(gate_options(epsilon_total=0.9))
 
 
 @pytest.mark.parametrize(
@@ -87,4 +70,4 @@ def test_a_run_that_is_not_private_or_beyond_the_total_is_refused() -> None:
 )
 def test_a_gate_is_read_strictly(values: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigurationError, match=sentence):
-        gate(**values)
+        gate_options(**values)

@@ -8,13 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from flwr_dpkmeans.deploy.settings_file import SettingsFile
+from flwr_dpkmeans.deploy.settings_file import SettingsFile, Sha256
 
-Sha256 = Annotated[
-    str,
-    Field(pattern="^[0-9a-f]{64}$"),
-]
-"""Of a whole app (FAB)."""
 _Size = Annotated[
     int,
     Field(ge=1, le=2**31),

@@ -8,32 +8,26 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 import numpy as np
 from flwr.app import ConfigRecord, Context, Message, RecordDict
-from flwr.clientapp import ClientApp
 
 from flwr_dpkmeans.algorithms.statistics.array_sum import ArraySumTask
 from flwr_dpkmeans.deploy.gate.app_process import AppAnswer
 from flwr_dpkmeans.deploy.gate.gate_options import GateOptions
-from flwr_dpkmeans.deploy.gate.gate_policy import GatePolicy
 from flwr_dpkmeans.deploy.guard.gated_program import (
     MisfitError,
     layout_of,
     only_arrays,
 )
 from flwr_dpkmeans.errors import ProtocolError
-from flwr_dpkmeans.flower.client.node_config import node_settings, show_node_logs
 from flwr_dpkmeans.flower.client.wrapped_app import WrappedApp
-from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.log import event
 from flwr_dpkmeans.node.guard import NodeGuard
 from flwr_dpkmeans.node.node_log import logger as node_logger
-from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.sums.build import task_round
 from flwr_dpkmeans.sums.client import Memory
@@ -180,28 +174,6 @@ class GatedApp(WrappedApp):
 
     def _hand_on(self, memory: Memory, report: PrivacyReport) -> None:
         """Hand nothing to the app: the result is the server's."""
-
-
-class GateApp(ClientApp):
-    """The ClientApp that a node runs in the place of the one behind the gate."""
-
-    def __init__(self, gate: Gate) -> None:
-        super().__init__()
-        self._gate = gate
-        self._aggregation = SecureAggregation(
-            partial(_gate_settings, gate.options), show_logs=show_node_logs
-        )
-
-    def __call__(self, message: Message, context: Context) -> Message:
-        """Answer a message of the protocol; anything else is refused."""
-        wrap = partial(GatedApp, message, context, gate=self._gate)
-        return self._aggregation.answer(message, context, wrap)
-
-
-def _gate_settings(options: GateOptions, context: Context) -> NodeSettings:
-    """The node's own settings, whose policy is the gate's, too."""
-    settings = node_settings(context)
-    return replace(settings, policy=GatePolicy.around(settings.policy, options))
 
 
 def _never(message: Message, context: Context) -> Message:
