@@ -27,6 +27,7 @@ from flwr_dpkmeans import (
     Schema,
     federate,
 )
+from flwr_dpkmeans.data.loading.declared_tables import load_declared
 from flwr_dpkmeans.data.loading.layout import Layout
 from flwr_dpkmeans.data.loading.schema_tables import load_by_schema
 from flwr_dpkmeans.data.loading.source import load_source
@@ -39,6 +40,7 @@ from flwr_dpkmeans.errors import (
 )
 from flwr_dpkmeans.flower.client.node_table import load_client
 from flwr_dpkmeans.flower.client.simulated_tables import simulated_part
+from flwr_dpkmeans.flower.kmeans_client import KMeansClient, held_by
 from flwr_dpkmeans.flower.run_config import checked_strategy
 from flwr_dpkmeans.sums.persons.counted_persons import Persons
 from flwr_dpkmeans.sums.persons.row_units import RowUnits
@@ -281,11 +283,11 @@ def write_rows(folder: Path) -> Path:
     """Rows of a survey, a quarter of which have no weight that one could read."""
     rows = np.concatenate(PARTS)[:80]
     lines = [
-        f"{a:.3f},{WEIGHT_CELLS[number % 8]},{b:.3f}"
+        f"{a:.3f},{WEIGHT_CELLS[number % 8]},{b:.3f},{number % 20}"
         for number, (a, b, _) in enumerate(rows)
     ]
     path = folder / "survey.csv"
-    path.write_text("\n".join(["a,calibration,b", *lines]) + "\n")
+    path.write_text("\n".join(["a,calibration,b,who", *lines]) + "\n")
     return path
 
 
@@ -309,18 +311,20 @@ def test_a_node_reads_what_its_rows_weigh(
     if table_bytes is not None:
         set_limits(table_bytes=table_bytes)
     path = write_rows(tmp_path)
-    units = UnitColumns(weight="calibration")
+    units = UnitColumns("who", b"key", "calibration")
     number = {"kind": "number", "bounds": (-1, 1)}
     schema = Schema(columns={"a": number, "b": number})
     tables = [
-        load_client(node_of(path, **{"weight-column": "calibration"})),
+        load_declared(path, Layout(("a", "calibration", "b", "who"), units=units)),
         load_by_schema(path, schema, Layout(units=units)),
         load_source(str(path), units=units),
     ]
     for table in tables:
-        assert table.points.shape == (80, 2)
+        client = KMeansClient(**held_by(table))
+        assert client.points.shape == (80, 2)
+        assert client.persons.n_persons == 20
         assert np.array_equal(
-            np.asarray(table.weights)[:8],
+            np.asarray(client.weights)[:8],
             [1.5, 0.0, 9.0, -1.0, np.nan, np.nan, np.inf, 4.0],
             equal_nan=True,
         )
