@@ -19,7 +19,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
-from support.gates import gate_options
+from support.gates import gate_options, require_confinement
 
 from flwr_dpkmeans import SecureMean, SecureSum
 from flwr_dpkmeans.deploy.gate.app_process import AppAnswer, AppProcess
@@ -234,6 +234,7 @@ def test_no_answer_of_an_app_tells_a_bit(attempt: str, tmp_path: Path) -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("attempt", BEYOND_IT)
 def test_nothing_that_an_app_does_tells_a_bit(attempt: str, tmp_path: Path) -> None:
+    require_confinement(tmp_path)
     require_nothing_told(tmp_path, BEYOND_IT[attempt], in_its_own)
 
 
