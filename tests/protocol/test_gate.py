@@ -17,10 +17,18 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Context,
+    Message,
+    RecordDict,
+)
+from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
-from support.gates import gate_options
+from support.gates import gate_options, require_confinement
 
 from flwr_dpkmeans import SecureMean, SecureSum
 from flwr_dpkmeans.deploy.gate.app_process import AppAnswer, AppProcess
@@ -251,6 +259,7 @@ def test_no_answer_of_an_app_tells_a_bit(attempt: str, tmp_path: Path) -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("attempt", BEYOND_IT)
 def test_nothing_that_an_app_does_tells_a_bit(attempt: str, tmp_path: Path) -> None:
+    require_confinement(tmp_path)
     require_nothing_told(tmp_path, BEYOND_IT[attempt], in_its_own)
 
 
@@ -286,3 +295,25 @@ def test_what_does_not_fit_counts_as_zeros_and_the_rest_is_clipped(
     assert weight[0] == (128 if norm else 0)
     # Of 1 of 4, by half of the weight; what is no number is the least.
     assert metric[0] == (32 if norm else 0)
+
+
+def test_an_app_of_numpy_clients_answers_what_flowers_strategies_ask_for() -> None:
+    class Client(NumPyClient):
+        def fit(self, parameters: Any, config: Any) -> Any:
+            assert config == {"server-round": 1}
+            return (
+                [parameters[0] + 1.0, parameters[1] - 2.0],
+                7,
+                {"loss": 0.5, "n": "x"},
+            )
+
+    app = ClientApp(client_fn=lambda context: Client().to_client())
+    start = {name: Array(np.zeros((1, 2))) for name in "ab"}
+    records = {"arrays": ArrayRecord(start), "c": ConfigRecord({"server-round": 1})}
+    context = Context(1, 2, {}, RecordDict(), {})
+    with InProcessGrid([]).running():
+        message = Message(RecordDict({**records}), 2, "train")
+        numbers = numbers_of(app, message, context, ["loss", "n", "other"])
+    answered = np.frombuffer(numbers).tolist()
+    assert answered[:6] == [1.0, 1.0, -2.0, -2.0, 7.0, 0.5]
+    assert np.isnan(answered[6:]).all()

@@ -12,7 +12,7 @@ from flwr.app import Array, ArrayRecord
 from support.gates import gate_options
 from support.pages import ROOT
 
-from flwr_dpkmeans import SecureSum
+from flwr_dpkmeans import FastLloyd, SecureSum
 from flwr_dpkmeans.deploy.gate.gate_options import GateOptions
 from flwr_dpkmeans.deploy.gate.gate_policy import GatePolicy
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, RefusalError
@@ -58,6 +58,14 @@ def test_a_plan_beyond_the_gate_is_refused(run: dict[str, Any], sentence: str) -
     refuse(gate_options())
     with pytest.raises(RefusalError, match=sentence):
         refuse(gate_options(), **run)
+
+
+def test_a_method_that_computes_from_rows_is_refused() -> None:
+    lloyd = FastLloyd(n_clusters=2, bounds=(-1, 1), n_examples=90, trust="distributed")
+    plan = draft_plan(lloyd.config, run_id=1, n_clients=4, seed=1, n_features=2)
+    policy = GatePolicy.around(ClientPolicy(), gate_options())
+    with pytest.raises(RefusalError, match="computes 'fastlloyd', but this node's"):
+        policy.check(Proposal(plan, *cost_of(plan), Past()))
 
 
 def test_a_run_that_is_not_private_or_beyond_the_total_is_refused() -> None:

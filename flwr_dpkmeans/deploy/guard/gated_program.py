@@ -71,10 +71,11 @@ def numbers_of(
     import numpy as np
 
     before = only_arrays(message.content)
-    reply = app(message, context)
-    if reply.has_error() or not reply.has_content():
-        raise MisfitError("the app answers with an error")
-    after = only_arrays(reply.content)
+    if private.is_of_client_fn(app):
+        content = numpy_client_answer(app, message, context)
+    else:
+        content = _answer_of(app, message, context)
+    after = only_arrays(content)
     answered = layout_of(after)
     allowed = layout_of(before)
     if answered != allowed:
@@ -85,9 +86,53 @@ def numbers_of(
     for name in before:
         move = after[name].astype(np.float64) - before[name].astype(np.float64)
         moves.append(np.ravel(move))
-    measured = [_metric(reply.content, name) for name in (EXAMPLES, *metrics)]
+    measured = [_metric(content, name) for name in (EXAMPLES, *metrics)]
     numbers = np.concatenate([*moves, measured])
     return numbers.tobytes()
+
+
+def _answer_of(app: ClientApp, message: Message, context: Context) -> RecordDict:
+    reply = app(message, context)
+    if reply.has_error() or not reply.has_content():
+        raise MisfitError("the app answers with an error")
+    return reply.content
+
+
+def numpy_client_answer(
+    app: ClientApp,
+    message: Message,
+    context: Context,
+) -> RecordDict:
+    """What an app of NumPyClients answers to a message of a strategy like FedAvg.
+
+    They are asked by other records, of the same arrays in their order.
+    """
+    from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+
+    record = next(iter(message.content.array_records.values()))
+    numbered = {str(index): array for index, array in enumerate(record.values())}
+    configs = list(message.content.config_records.values())
+    message.content = RecordDict(
+        {
+            "fitins.parameters": ArrayRecord(numbered),
+            "fitins.config": configs[0] if configs else ConfigRecord(),
+        }
+    )
+    content = _answer_of(app, message, context)
+    arrays = content.array_records["fitres.parameters"]
+    if len(arrays) != len(record):
+        raise MisfitError(f"the app answers {len(arrays)} arrays of {len(record)}")
+    counted = content.metric_records["fitres.num_examples"]
+    metrics = MetricRecord({EXAMPLES: counted["num_examples"]})
+    for name, value in content.config_records["fitres.metrics"].items():
+        if isinstance(value, int | float):
+            metrics[name] = float(value)
+    return RecordDict(
+        {
+            "arrays": ArrayRecord(dict(zip(record, arrays.values(), strict=True))),
+            "metrics": metrics,
+        }
+    )
 
 
 def only_arrays(content: RecordDict) -> Arrays:
