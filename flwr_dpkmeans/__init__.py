@@ -41,6 +41,7 @@ _EXPORTS = {
     "flower.strategies.feddp": "FedDPKMeans",
     "flower.strategies.noisy_lloyd": "FastLloyd GLloyd SuLloyd",
     "flower.strategies.proxy_strategy": "ProxyLloyd",
+    "flower.strategies.secure_mean": "SecureMean",
     "flower.strategies.secure_sum": "SecureSum",
     "flower.strategies.server_starts": (
         "ServerKMeansPlusPlus ServerLloyd SpherePacking"

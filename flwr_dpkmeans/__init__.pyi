@@ -56,6 +56,7 @@ from flwr_dpkmeans.flower.strategies.noisy_lloyd import FastLloyd as FastLloyd
 from flwr_dpkmeans.flower.strategies.noisy_lloyd import GLloyd as GLloyd
 from flwr_dpkmeans.flower.strategies.noisy_lloyd import SuLloyd as SuLloyd
 from flwr_dpkmeans.flower.strategies.proxy_strategy import ProxyLloyd as ProxyLloyd
+from flwr_dpkmeans.flower.strategies.secure_mean import SecureMean as SecureMean
 from flwr_dpkmeans.flower.strategies.secure_sum import SecureSum as SecureSum
 from flwr_dpkmeans.flower.strategies.server_starts import (
     ServerKMeansPlusPlus as ServerKMeansPlusPlus,

@@ -46,6 +46,8 @@ class Hierarchy:
     """(n_clusters, n_features): centroids in the fitted space."""
     counts: Array = field(repr=False)
     """(n_clusters,): released counts, with noise."""
+    weight_unit: float = 1.0
+    """What a row of a count is in sizes, where rows have weights."""
 
     @cached_property
     def merges(self) -> Array:
@@ -167,9 +169,9 @@ class Hierarchy:
         return means
 
     def sizes(self, n_clusters: int) -> Array:
-        """Return the released counts of so many clusters, (n_clusters,)."""
+        """Return the released sizes of so many clusters, (n_clusters,)."""
         labels = self.labels(n_clusters)
-        sizes = np.bincount(labels, self.counts)
+        sizes = np.bincount(labels, self.counts * self.weight_unit)
         return as_floats(sizes)
 
 

@@ -125,6 +125,11 @@ class Model:
         return self.bounds.unscale(self.scaled)
 
     @property
+    def sizes(self) -> Array:
+        """(n_clusters,), with noise: counts, or what the rows weigh if they do."""
+        return self.counts * self.privacy.weight_unit
+
+    @property
     def gaps(self) -> Gaps:
         """Cells that are missing in the columns that are clustered, with noise."""
         n_clusters, n_features = self.scaled.shape
@@ -376,7 +381,7 @@ class Model:
     @property
     def hierarchy(self) -> Hierarchy:
         """Which clusters are merged first, for `cut`: its `sensible_k`, its `plot`."""
-        return Hierarchy(self.scaled, self.counts)
+        return Hierarchy(self.scaled, self.counts, self.privacy.weight_unit)
 
     def cut(self, n_clusters: int) -> Model:
         """Merge clusters until so many are left, without any further cost of privacy.

@@ -680,8 +680,8 @@ def test_lloyd_says_that_it_is_not_private() -> None:
 
 
 @pytest.fixture
-def untouched(monkeypatch: pytest.MonkeyPatch) -> None:
-    forbid_messages(monkeypatch)
+def untouched() -> None:
+    forbid_messages()
 
 
 def with_bad_row(value: float) -> list[Floats]:
@@ -935,9 +935,7 @@ def test_a_forecast_takes_bounds_from_server_data_where_none_are_given(
     assert (request.target_excess, request.spread) == (0.1, 0.15)
 
 
-def test_a_forecast_takes_the_number_of_features_from_bounds_by_column(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_forecast_takes_the_number_of_features_from_bounds_by_column() -> None:
     km = FederatedKMeans(2, bounds=((0.0, 0.0, 0.0), (1.0, 2.0, 3.0)))
     forecast = km.plan(2000, None, 3, seeds=2, algorithms="fastlloyd")
     assert forecast.request.n_features == 3

@@ -28,6 +28,16 @@ class StandIn(ThreadingHTTPServer):
     code, status = KNOWN, 412
     ahead = 0.0
     """Seconds that its clock is before this machine's."""
+    next_statuses: tuple[int, ...] = ()
+    """What it answers to the next requests."""
+
+    def take_status(self) -> int:
+        """The status of one answer."""
+        if not self.next_statuses:
+            return self.status
+        status, *rest = self.next_statuses
+        self.next_statuses = tuple(rest)
+        return status
 
     @property
     def address(self) -> str:
@@ -41,10 +51,11 @@ class _Refuses(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         assert isinstance(self.server, StandIn)
         self.rfile.read(int(self.headers["content-length"]))
-        self.send_response(self.server.status)
+        status = self.server.take_status()
+        self.send_response(status)
         content = (
             json.dumps({"code": self.server.code, "detail": "no"}).encode()
-            if self.server.status == 412
+            if status == 412
             else b""
         )
         self.send_header("content-length", str(len(content)))

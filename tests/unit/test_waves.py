@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from types import SimpleNamespace
-from unittest import mock
 
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 from support.engines import simulate_server
+from support.machine import replace_clock
 
 from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
 from flwr_dpkmeans.flower.messages import exchange as waves
@@ -57,11 +56,12 @@ def ask(
             )
             for index in range(n_nodes)
         ]
-        clock = SimpleNamespace(
-            monotonic=lambda: now[0],
-            sleep=lambda seconds: now.__setitem__(0, now[0] + seconds),
-        )
-        with mock.patch.object(waves, "time", clock):
+        with pytest.MonkeyPatch.context() as patch:
+            replace_clock(
+                patch,
+                lambda: now[0],
+                lambda seconds: now.__setitem__(0, now[0] + seconds),
+            )
             replies = send_in_waves(grid, messages, timeout, in_flight=in_flight)
     return replies, now
 

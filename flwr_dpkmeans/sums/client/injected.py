@@ -145,6 +145,8 @@ class TableFacts(NamedTuple):
     """What its schema agrees to; empty without one."""
     has_persons: bool = False
     """Whether it is known which rows are one person's."""
+    has_weights: bool = False
+    """Whether it is known what each row weighs."""
 
 
 class Statistic(Protocol):

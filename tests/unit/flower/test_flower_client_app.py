@@ -387,11 +387,12 @@ def metrics(**values: Any) -> RecordDict:
 
 
 def test_a_wrapped_clients_words_on_its_table() -> None:
-    assert wrapped(metrics(n_features=3)).describe() == (3, (), False, "", False)
+    assert wrapped(metrics(n_features=3)).describe() == (3, (), False, "", False, False)
     told = {
         "feature_names": '["a", "b"]',
         "has_labels": True,
         "has_persons": True,
+        "has_weights": True,
         "schema": "ab",
         "used": '["a", "c"]',
     }
@@ -400,6 +401,7 @@ def test_a_wrapped_clients_words_on_its_table() -> None:
         ("a", "b"),
         True,
         "ab",
+        True,
         True,
     )
     assert wrapped(metrics(n_features=2, **told), allowed=("a", "c")).describe()[0] == 2

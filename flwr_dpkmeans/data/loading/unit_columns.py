@@ -1,4 +1,4 @@
-"""The column of a table that says whose row it is."""
+"""The columns of a table that say whose a row is, and what it weighs."""
 
 from __future__ import annotations
 
@@ -15,15 +15,21 @@ N_COLUMNS = 2
 
 
 @dataclass(frozen=True)
-class PersonColumn:
-    """The column that says whose row it is, and the key that hashes its cells."""
+class UnitColumns:
+    """The columns that say how rows count, of which none is clustered.
 
-    name: str = ""
-    """By name or, without names, by index; empty: none."""
+    By name or, without names, by index; empty: none.
+    """
+
+    person: str = ""
+    """Says whose a row is."""
     key: bytes = field(default=b"", repr=False)
+    """Hashes the cells of that column."""
+    weight: str = ""
+    """Says what a row weighs."""
 
 
-NO_PERSONS = PersonColumn()
+NO_UNITS = UnitColumns()
 
 
 def person_column_of(stated: str, schema: Schema | None) -> str:
@@ -33,13 +39,13 @@ def person_column_of(stated: str, schema: Schema | None) -> str:
     return schema.person_column
 
 
-def digests_of(raw: RawTable, person: PersonColumn) -> NDArray[np.float64] | None:
+def digests_of(raw: RawTable, units: UnitColumns) -> NDArray[np.float64] | None:
     """Hash the cells of a table's person column, (n_rows, 2); None without one.
 
     An array that is no column has no cells that could be read: each row is a person's
     of its own.
     """
-    column = raw.column_of("person_column", person.name)
+    column = raw.column_of("person_column", units.person)
     if column is None:
         return None
     from flwr_dpkmeans.data.loading.person_ids import person_digests
@@ -47,4 +53,15 @@ def digests_of(raw: RawTable, person: PersonColumn) -> NDArray[np.float64] | Non
     cells = column.text()
     if len(cells) != raw.n_rows:
         cells = [None] * raw.n_rows
-    return person_digests(cells, person.key)
+    return person_digests(
+        cells,
+        units.key,
+    )
+
+
+def weights_of(raw: RawTable, units: UnitColumns) -> NDArray[np.float64] | None:
+    """Read what rows weigh, (n_rows,); None without a column that says it.
+
+    Cells that are no numbers are NaN, which counts as nothing.
+    """
+    return raw.numbers_of("weight_column", units.weight)
