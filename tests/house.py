@@ -305,7 +305,7 @@ CEILINGS = {
     "largest folder": 18,
     "imports of simulations by the package": 0,
     "files that import Flower's private modules": 0,
-    "a node executes: tokens, lines of code, files": 118960,
+    "a node executes: tokens, lines of code, files": 121271,
     "rooms and files flat in simulations": 12,
     "test lines per package line": 1.4,
     "tests that reach a private name": 5,

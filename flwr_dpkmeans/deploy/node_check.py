@@ -22,6 +22,7 @@ from flwr_dpkmeans.data.files.sources import is_clustered
 from flwr_dpkmeans.data.loading.declared_tables import load_stated
 from flwr_dpkmeans.data.loading.layout import Layout
 from flwr_dpkmeans.data.loading.person_column import PersonColumn, person_column_of
+from flwr_dpkmeans.data.loading.row_facts import RowFacts
 from flwr_dpkmeans.data.loading.schema_tables import look_by_schema
 from flwr_dpkmeans.data.loading.table import Table
 from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Schema
@@ -64,6 +65,7 @@ from flwr_dpkmeans.flower.row_cluster import ClusterClient, summed_elsewhere
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config
 from flwr_dpkmeans.flower.run_keys import run_keys
 from flwr_dpkmeans.log import LogOptions
+from flwr_dpkmeans.node.belonging import Belonging, belonging_path
 from flwr_dpkmeans.node.guard import NodeGuard
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import unfinished
@@ -130,6 +132,7 @@ def check(
             "ledger",
             "run",
             "data",
+            "belonging",
             "units",
             "output",
             "disk",
@@ -490,7 +493,7 @@ class NodeCheck:
             FileLedger(self.options.ledger),
         )
         ledger.require_usable()
-        for file in filter(Path.exists, (path, head_path(path))):
+        for file in filter(Path.exists, (path, head_path(path), belonging_path(path))):
             require_unchangeable(file)
         require_unchangeable(path.parent)
         spent = {
@@ -512,16 +515,6 @@ class NodeCheck:
                 f"{path} lacks {len(lacking)} run(s) that {self.options.output} has"
                 f" results of, such as {lacking[0]}: put the newest copy of both files"
                 " back, or charge these runs again, unless another ledger has them"
-            )
-        others = sorted({entry.data_id for entry in ledger.entries()} - {data_id})
-        if others and not any(spent.values()):
-            # A renamed file is another data set to the ledger, and would have its whole
-            # budget again.
-            raise ConfigurationError(
-                f"{path} knows nothing of {data_id!r}, but of"
-                f" {', '.join(map(repr, others))}: give data-id={others[0]!r} if the"
-                " rows are the same, or correct 'ledger' if its files are another"
-                " party's."
             )
         says = f"{path} can be charged; {data_id!r} has cost {says}"
         if last := unfinished(ledger, data_id):
@@ -581,6 +574,47 @@ class NodeCheck:
             )
         width = len(table.names) or table.points.shape[1]
         return f"{source} has {width} columns to cluster by, and {n_rows} rows"
+
+    @property
+    def belonging(self) -> Belonging:
+        """Knows the data again that the ledger was charged for."""
+        options = self.options
+        return Belonging(
+            FileLedger(options.ledger),
+            options.data_name,
+            Identity.load(options.identity).public_key.hex(),
+            grows=options.data_grows,
+        )
+
+    @property
+    def row_facts(self) -> RowFacts | None:
+        """By what the table is known again."""
+        if self.cluster:
+            return None
+        return RowFacts.of(self.table.points, self.table.names)
+
+    @property
+    def belongs(self) -> Finding:
+        """Whether the ledger was charged for these rows."""
+        return finding_of("belonging", self._belonging)
+
+    def _belonging(self) -> str:
+        """Rows are read only where the ledger knows some.
+
+        A renamed file is another data set to it, and would have its whole budget again.
+        """
+        belonging = self.belonging
+        facts, is_known = None, belonging.is_known
+        if is_known:
+            try:
+                facts = self.row_facts
+            except (DPKMeansError, OSError, ValueError):  # which `data` says
+                raise NoteError("not known while the data cannot be read") from None
+        if problem := belonging.problem(facts):
+            raise ConfigurationError(problem)
+        if is_known:
+            return f"{self.options.ledger} knows these rows, or has charged for none"
+        return f"{self.options.ledger} does not know its rows yet: a run notes them"
 
     def _units(self) -> str:
         """Never wrong: what rows say must not decide whether a node takes part.

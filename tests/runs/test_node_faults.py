@@ -605,7 +605,7 @@ FAULTS: dict[str, Fault] = {
     ),
     "ledger of another party": Fault(
         lambda place: (_spent(place), _set("data-id", "ward-8")(place)),
-        "ledger",
+        "belonging",
         WRONG,
         "knows nothing of 'ward-8', but of 'ward-7': give .* another party's",
     ),

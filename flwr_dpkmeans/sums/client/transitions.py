@@ -192,6 +192,7 @@ class Client:
         column_checks.require_persons(plan, has_persons=table.has_persons)
         columns = column_checks.require_columns(plan, table.names)
         guard.require_names(plan, table.names)
+        guard.require_same_data(table.rows)
         min_cohort = max(plan.min_cohort, guard.min_cohort)
         private_key = generate_private_key()
         party = party_of(plan, guard.node_id, private_key, min_cohort, digest)

@@ -54,6 +54,7 @@ from flwr_dpkmeans.flower.mod import (
     SecureAggregation,
 )
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
+from flwr_dpkmeans.sums.client.injected import TableFacts
 from flwr_dpkmeans.sums.wire import Failure, Status
 
 
@@ -387,7 +388,9 @@ def wrapped(
         return answered
 
     guard: Any = SimpleNamespace(
-        settings=SimpleNamespace(policy=ClientPolicy(allowed_columns=allowed))
+        settings=SimpleNamespace(
+            policy=ClientPolicy(allowed_columns=allowed), belonging=None
+        )
     )
     return Wrapped(message, context(), inner, guard)
 
@@ -397,7 +400,9 @@ def metrics(**values: Any) -> RecordDict:
 
 
 def test_a_wrapped_clients_words_on_its_table() -> None:
-    assert wrapped(metrics(n_features=3)).describe() == (3, (), False, "", False)
+    assert wrapped(metrics(n_features=3)).describe() == TableFacts(
+        3, (), has_labels=False, schema=""
+    )
     told = {
         "feature_names": '["a", "b"]',
         "has_labels": True,
@@ -405,12 +410,8 @@ def test_a_wrapped_clients_words_on_its_table() -> None:
         "schema": "ab",
         "used": '["a", "c"]',
     }
-    assert wrapped(metrics(n_features=2, **told)).describe() == (
-        2,
-        ("a", "b"),
-        True,
-        "ab",
-        True,
+    assert wrapped(metrics(n_features=2, **told)).describe() == TableFacts(
+        2, ("a", "b"), has_labels=True, schema="ab", has_persons=True
     )
     assert wrapped(metrics(n_features=2, **told), allowed=("a", "c")).describe()[0] == 2
     with pytest.raises(
