@@ -15,6 +15,8 @@ class ResourceLimits:
 
     table_bytes: int = 1 << 24
     """A larger table of numbers lies in a file and is no array in memory."""
+    retained_bytes: int = 1 << 28
+    """Of tables that are made anew for each look, as many stay in memory."""
     window_numbers: int = 1 << 16
     """Numbers of such a file that fit into a processor's cache together."""
     block_bytes: int = 1 << 21

@@ -104,11 +104,22 @@ def dotted(node: ast.expr) -> str:
     )
 
 
+@functools.cache
+def syntax_tree(path: Path) -> ast.Module:
+    """A file of the package, parsed once in a process; nobody changes the tree."""
+    return ast.parse(path.read_text())
+
+
+@functools.cache
+def pieces_of(path: Path) -> tuple[ast.AST, ...]:
+    """Every piece of a file's code, in the order of `ast.walk`."""
+    return tuple(ast.walk(syntax_tree(path)))
+
+
 def imports_of(path: Path, known: Sequence[str]) -> Iterator[str]:
     """Names below the package of the modules that a file imports, wherever in it."""
-    tree = ast.parse(path.read_text())
-    tree.body = [node for node in tree.body if not is_program(node)]
-    for node in statements_of(tree):
+    body = [node for node in syntax_tree(path).body if not is_program(node)]
+    for node in statements_of(ast.Module(body, [])):
         if (
             isinstance(node, ast.ImportFrom)
             and (node.module or "").split(".")[0] == PACKAGE
@@ -252,7 +263,7 @@ def size_of_code(source: str) -> tuple[int, int]:
     Neither comments nor docstrings count.
     """
     n_tokens, lines = 0, set[int]()
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+    for token in whole_tokens(source):
         text = token.line.strip()
         is_docstring = token.type == tokenize.STRING and text.startswith('"""')
         if token.type not in _NO_CODE and not is_docstring:
@@ -261,17 +272,28 @@ def size_of_code(source: str) -> tuple[int, int]:
     return n_tokens, len(lines)
 
 
+def whole_tokens(source: str) -> Iterator[tokenize.TokenInfo]:
+    """A file's tokens, of which an f-string is one.
+
+    Since Python 3.12 its parts are tokens, too, between its start and its end.
+    """
+    depth = 0
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        kind = tokenize.tok_name[token.type]
+        depth += (kind == "FSTRING_START") - (kind == "FSTRING_END")
+        if depth == 0:
+            yield token
+
+
 def density(source: str) -> float:
     """Tokens for each line of code."""
     n_tokens, n_lines = size_of_code(source)
     return n_tokens / max(1, n_lines)
 
 
-def fillers(source: str) -> int:
+def fillers(path: Path) -> int:
     """How many variables, functions and arguments have names that say nothing."""
-    return sum(
-        bound_name(node).strip("_") in FILLERS for node in ast.walk(ast.parse(source))
-    )
+    return sum(bound_name(node).strip("_") in FILLERS for node in pieces_of(path))
 
 
 def bound_name(node: ast.AST) -> str:
@@ -305,7 +327,7 @@ CEILINGS = {
     "largest folder": 18,
     "imports of simulations by the package": 0,
     "files that import Flower's private modules": 0,
-    "a node executes: tokens, lines of code, files": 121271,
+    "a node executes: tokens, lines of code, files": 121369,
     "rooms and files flat in simulations": 12,
     "test lines per package line": 1.4,
     "tests that reach a private name": 5,
@@ -342,16 +364,10 @@ PUBLIC_FLOWER = (
 """Modules of Flower that its documentation offers to apps."""
 
 
-@functools.cache
-def syntax_trees() -> dict[str, ast.Module]:
-    """Every module of the package by name, parsed."""
-    return {name: ast.parse(path.read_text()) for name, path in modules().items()}
-
-
 def nodes_of(kind: type[ast.AST]) -> Iterator[ast.AST]:
     """Every piece of the package's code of one kind."""
-    for tree in syntax_trees().values():
-        yield from (node for node in ast.walk(tree) if isinstance(node, kind))
+    for path in modules().values():
+        yield from (node for node in pieces_of(path) if isinstance(node, kind))
 
 
 def code_lines(source: str) -> int:
@@ -418,16 +434,17 @@ def crowded_modules() -> list[str]:
     """Modules with more than three public concepts, but for the doors of packages."""
     return [
         name
-        for name, tree in syntax_trees().items()
-        if name.rpartition(".")[2] != "__init__" and public_concepts(name, tree) > 3
+        for name, path in modules().items()
+        if name.rpartition(".")[2] != "__init__"
+        and public_concepts(name, syntax_tree(path)) > 3
     ]
 
 
 def private_flower() -> list[str]:
     """Modules of the package that import what Flower does not offer to apps."""
     places = []
-    for name, tree in syntax_trees().items():
-        for node in ast.walk(tree):
+    for name, path in modules().items():
+        for node in pieces_of(path):
             if isinstance(node, ast.ImportFrom) and node.module:
                 sources = [node.module]
             elif isinstance(node, ast.Import):
@@ -444,7 +461,8 @@ def private_flower() -> list[str]:
     return sorted(set(places))
 
 
-def executed_modules() -> list[str]:
+@functools.cache
+def executed_modules() -> tuple[str, ...]:
     """Modules of the package that a node's app imports before its first message."""
     script = (
         "import sys, flwr_dpkmeans.flower.client_app as app; app.app;"
@@ -459,7 +477,8 @@ def executed_modules() -> list[str]:
         check=True,
     ).stdout
     names = (name.partition(".")[2] or "__init__" for name in printed.split())
-    return sorted(name for name in names if name in modules())
+    known = modules()
+    return tuple(sorted(name for name in names if name in known))
 
 
 def tokens_of(source: str) -> int:
@@ -503,6 +522,7 @@ def private_reaches() -> int:
     """Places in tests that import or call a private name of the package."""
     count = 0
     for path in (ROOT / "tests").rglob("*.py"):
+        # Trees of all tests would take 200 MB: these do not stay.
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(
                 PACKAGE
@@ -647,9 +667,9 @@ def print_files() -> None:
     for name, path in modules().items():
         source = path.read_text()
         over = sum(len(line) > ROW for line in source.splitlines())
-        n_concepts = public_concepts(name, ast.parse(source))
+        n_concepts = public_concepts(name, syntax_tree(path))
         print(
-            f"{density(source):6.1f}  {over:4}  {fillers(source):7}  {n_concepts:8}"
+            f"{density(source):6.1f}  {over:4}  {fillers(path):7}  {n_concepts:8}"
             f"  {name}"
         )
 
@@ -681,7 +701,7 @@ def table() -> list[tuple[str, str, str]]:
             "6.5",
         ),
         ("tokens a code line, densest file", f"{max(densities):.1f}", "8"),
-        ("names that say nothing", str(sum(map(fillers, sources))), "0"),
+        ("names that say nothing", str(sum(map(fillers, known.values()))), "0"),
         ("root modules besides __init__, __main__", str(len(roots)), "5"),
         (
             "constructor arguments of FederatedKMeans",

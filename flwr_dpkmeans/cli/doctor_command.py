@@ -28,7 +28,7 @@ from flwr_dpkmeans.kernels.implementation import Implementation, kernels
 from flwr_dpkmeans.resources import usable_processors
 
 PACKAGE = "flwr-dpkmeans"
-OLDEST_PYTHON, FIRST_UNTRIED_PYTHON = (3, 11), (3, 14)
+OLDEST_PYTHON, FIRST_UNTRIED_PYTHON = (3, 11), (3, 15)
 _LOCAL_SUPERLINK = "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT", "39091"
 """Flower's variable, and the port where it is not set."""
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")

@@ -9,6 +9,7 @@ import stat
 import sys
 import tempfile
 import time
+import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -256,4 +257,6 @@ def _mapped(
         if path is not None:
             path.unlink(missing_ok=True)
 
+    # Everything that reads the file holds `read`.
+    weakref.finalize(read, file.close)
     return Rows((file.seek(0, os.SEEK_END) // (8 * width), width), read, forget)

@@ -557,7 +557,7 @@ def _require_rows_for(n_clusters: object, n_rows: int, things: str) -> None:
 
 def _require_clustering(algorithm: str, *, has_server_data: bool) -> None:
     """Refuse an algorithm that is no clustering, or that lacks the server's points."""
-    kind = run_options.task_kind(algorithm, run_options.clustering_names())
+    kind = run_options.task_kind(algorithm, run_options.clustering_names)
     require_server_data(kind, has_server_data=has_server_data)
     if issubclass(kind, KMeansTask) or algorithm in NOT_FEDERATED:
         return

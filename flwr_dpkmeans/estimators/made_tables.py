@@ -15,6 +15,7 @@ from flwr_dpkmeans.data.validated import validate_points
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.estimators.party_checks import check_of_party
 from flwr_dpkmeans.log import printable
+from flwr_dpkmeans.resources import limits
 from flwr_dpkmeans.sums.round import Array
 
 
@@ -27,17 +28,19 @@ class MadeColumns(NamedTuple):
     width: int
 
 
-@dataclass(frozen=True)
+@dataclass
 class MadeTables(Sequence[Array]):
     """Tables that a function makes anew whenever they are looked at.
 
-    So that one at a time is in memory.
+    So that one at a time is in memory, beside the first 256 MB of them.
     """
 
     load: Callable[[int], ArrayLike]
     n_clients: int
     # Of each table that was looked at.
     n_rows: dict[int, int] = field(default_factory=dict, repr=False)
+    retained: dict[int, Array] = field(default_factory=dict, repr=False)
+    n_retained_bytes: int = 0
 
     @cached_property
     def columns(self) -> MadeColumns:
@@ -86,6 +89,12 @@ class MadeTables(Sequence[Array]):
             return [self[index] for index in range(self.n_clients)[client]]
         if not 0 <= client < self.n_clients:
             raise IndexError(client)
+        if client not in self.retained:
+            return self._checked(client)
+        return self.retained[client]
+
+    def _checked(self, client: int) -> Array:
+        """Make a client's table, which must be as it was before and as the first."""
         columns = self.columns
         table = self._made(client)
         if tuple(column_labels(table)) != columns.labels:
@@ -112,4 +121,8 @@ class MadeTables(Sequence[Array]):
                 f"clients({client}) has {n_rows} rows, but had {n_rows_before}: make"
                 " the same table each time."
             )
+        if self.n_retained_bytes + points.nbytes <= limits().retained_bytes:
+            self.n_retained_bytes += points.nbytes
+            # A copy, as the function may fill one array again and again.
+            self.retained[client] = points.copy()
         return points

@@ -12,6 +12,7 @@ from flwr_dpkmeans.options.kinds import DEFAULT_ALGORITHM, Kinds, kinds_of_task
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.option_rules import Options
 from flwr_dpkmeans.sums.settings import Settings
+from flwr_dpkmeans.sums.task import Task
 
 _FEDERATED = frozenset(("max_silent", "masking"))
 Names = tuple[str, ...]
@@ -46,7 +47,12 @@ def catalogue() -> Catalogue:
     return _catalogue_of(kinds_of_task())
 
 
-@lru_cache(maxsize=4)
+def catalogue_of_task(kind: type[Task]) -> Catalogue:
+    """All that one algorithm can be told, which imports no other."""
+    return _catalogue_of((kind,))
+
+
+@lru_cache(maxsize=64)
 def _catalogue_of(kinds: Kinds) -> Catalogue:
     """All that some of these algorithms can be told, by flat names."""
     owners = _owners_of_settings(kinds)

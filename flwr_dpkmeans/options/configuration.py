@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from flwr_dpkmeans import foreign_names
@@ -40,25 +40,34 @@ def parse_config(**values: object) -> RunConfig:
     one sentence that names the value, the bound and the mend; for an unknown name, the
     nearest valid one.
     """
-    every = catalogue()
     algorithm = values.get("algorithm", DEFAULT_ALGORITHM)
     kind = task_kind(algorithm)
-    for name in values:
-        if name not in every:
-            _refuse_unknown(name, kind if "algorithm" in values else None)
-    _require_examples(values, kind)
     options_class = kind.option_class()
     settings = _chosen(values, Settings.__dataclass_fields__)
     parameters = _chosen(values, kind.parameter_names())
     options = _chosen(values, names_of(kind))
     taken = {**settings, **parameters, **options}
-    for name in values.keys() - taken:
-        option = every[name]
-        option.changed(name, values[name])
+    others = [name for name in values if name not in taken and name != "algorithm"]
+    if others:
+        _check_others(others, values, kind)
+    _require_examples(values, kind)
     run_settings = _options_from(Settings, settings)
     run_options = _options_from(options_class, options)
     task = kind(**parameters, options=run_options)
     return RunConfig(run_settings, task)
+
+
+def _check_others(names: Sequence[str], values: FlatValues, kind: type[Task]) -> None:
+    """Check options that the chosen algorithm has not: another has them, or none.
+
+    Apart from the others, since the list of all options imports every algorithm.
+    """
+    every = catalogue()
+    for name in names:
+        if name not in every:
+            _refuse_unknown(name, kind if "algorithm" in values else None)
+    for name in names:
+        every[name].changed(name, values[name])
 
 
 def _refuse_unknown(name: str, kind: type[Task] | None) -> NoReturn:

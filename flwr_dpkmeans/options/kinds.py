@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from flwr_dpkmeans.algorithms.one_place.not_federated import NOT_FEDERATED
 from flwr_dpkmeans.errors import (
@@ -21,7 +21,9 @@ def kinds_of_task() -> Kinds:
     return (*TASKS.values(), *NOT_FEDERATED.values())
 
 
-def task_kind(name: object, offered: Collection[str] | None = None) -> type[Task]:
+def task_kind(
+    name: object, offered: Callable[[], Collection[str]] | None = None
+) -> type[Task]:
     """Look an algorithm up by name, those that need all rows in one place included.
 
     Where the name is unknown, one of `offered` is suggested, or of all.
@@ -30,10 +32,11 @@ def task_kind(name: object, offered: Collection[str] | None = None) -> type[Task
         raise ConfigurationError(
             f"algorithm is {name!r}, but it must be a name: give a string."
         )
-    if offered is not None and name not in (*TASKS, *NOT_FEDERATED):
-        raise ConfigurationError(
-            f"algorithm is {name!r}, which is not known: {nearest(name, offered)}"
-        )
     if name in NOT_FEDERATED:
         return NOT_FEDERATED[name]
+    # A list of all algorithms imports them all, which a name that is there can spare.
+    if offered is not None and name not in TASKS:
+        raise ConfigurationError(
+            f"algorithm is {name!r}, which is not known: {nearest(name, offered())}"
+        )
     return TASKS.find(name, *NOT_FEDERATED)

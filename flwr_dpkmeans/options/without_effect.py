@@ -9,7 +9,7 @@ from flwr_dpkmeans.algorithms.one_place.not_federated import NOT_FEDERATED
 from flwr_dpkmeans.errors import (
     ConfigurationError,
 )
-from flwr_dpkmeans.options.catalogue import catalogue
+from flwr_dpkmeans.options.catalogue import catalogue, catalogue_of_task
 from flwr_dpkmeans.options.kinds import task_kind
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.config import RunConfig
@@ -31,15 +31,16 @@ def require_effect(config: RunConfig, values: Mapping[str, object]) -> None:
     """
     settings = config.settings
     task = config.task
-    every = catalogue()
+    offered = catalogue_of_task(type(task))
     changed: dict[str, object] = {}
     for option, stated in values.items():
         if option in Settings.__dataclass_fields__:
             stated = getattr(settings, option)
-        value = every[option].changed(option, stated)
+        entry = offered.get(option) or catalogue()[option]
+        value = entry.changed(option, stated)
         if value is None:
             continue
-        if task.name not in every[option].owners:
+        if task.name not in entry.owners:
             raise foreign_option(option, value, task.name)
         changed[option] = value
     counted = (

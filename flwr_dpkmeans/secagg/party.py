@@ -32,7 +32,9 @@ def changed(state: _State, **values: object) -> _State:
 
     `dataclasses.replace` in a tenth of its time.
     """
-    if not values.keys() <= vars(state).keys():
+    fields_before = vars(state)
+    changed_fields = {**fields_before, **values}
+    if len(changed_fields) > len(fields_before):
         raise LocalMisuseError(
             f"{type(state).__name__} lacks a field of {sorted(values)}: name those that"
             " it has."
@@ -40,8 +42,7 @@ def changed(state: _State, **values: object) -> _State:
     # Past a frozen class' `__init__`, which writes each of some twenty fields by a
     # call.
     copy = object.__new__(type(state))
-    vars(copy).update(vars(state))
-    vars(copy).update(values)
+    vars(copy).update(changed_fields)
     return copy
 
 

@@ -6,10 +6,14 @@ import math
 from dataclasses import replace
 from functools import lru_cache
 
+import numpy as np
+
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.privacy import release
 from flwr_dpkmeans.privacy.closeness import SAME, joint_closeness
-from flwr_dpkmeans.privacy.release import Block, Event, round_events
+from flwr_dpkmeans.privacy.release import Block, Event, ReleasedSum, round_events
+from flwr_dpkmeans.secagg.ring import AggregateVector, Ring
+from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import FIRST_TASK_ROUND, Plan
 from flwr_dpkmeans.sums.plan_points import PublicPoints
 from flwr_dpkmeans.sums.price import closing_multiplier
@@ -28,6 +32,32 @@ def build_algorithm(plan: Plan) -> Algorithm:
 def task_round(plan: Plan, index: int) -> PrivateSum:
     """One of the task's own rounds, functions included, by its index in the plan."""
     return build_algorithm(plan).rounds[index - FIRST_TASK_ROUND]
+
+
+def as_arrays(plan: Plan, index: int, values: Ring) -> ReleasedSum:
+    """A noised and readable sum as the arrays of its round."""
+    planned = plan.round_at(index)
+    readable = AggregateVector(values, blinded=False)
+    return planned.trust_model.read(readable, planned.blocks, plan.fraction_bits)
+
+
+def discoveries_after(
+    plan: Plan, index: int, discoveries: Discoveries, values: Ring
+) -> Discoveries:
+    """Add what a preliminary release tells."""
+    released = as_arrays(plan, index, values)
+    return plan.task.take_preliminary(plan, index, released, discoveries)
+
+
+@lru_cache(maxsize=4)
+def state_after(plan: Plan, index: int, state: State, values: bytes) -> State:
+    """Make the step that follows from a readable release, as its bytes.
+
+    Server and clients each make it, since clients believe no server. All that are in
+    one process share it: it may take eigenvectors, or k-means with restarts.
+    """
+    released = as_arrays(plan, index, np.frombuffer(values, dtype=np.uint64))
+    return task_round(plan, index).advance(state, released)
 
 
 def initial_state(plan: Plan, server_points: Array | None = None) -> State:

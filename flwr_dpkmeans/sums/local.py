@@ -17,6 +17,7 @@ import numpy as np
 
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.log import placed_logger
+from flwr_dpkmeans.resources import limits
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.secagg.party import changed
 from flwr_dpkmeans.secagg.retry import Retry
@@ -93,9 +94,6 @@ class LocalRun(Server):
     A plan that waits for what no round of its own finds, or is for another number of
     clients, is a `PlanError`.
     """
-
-    most_retained = 1 << 28
-    """Bytes of tables in the plan's box, where parts are made anew for each look."""
 
     def __init__(
         self,
@@ -229,7 +227,7 @@ class LocalRun(Server):
             return True
         n_bytes = sum(table.nbytes for table in scaled)
         is_alone = len(scaled) == 1
-        if is_alone or self._retained_bytes + n_bytes > self.most_retained:
+        if is_alone or self._retained_bytes + n_bytes > limits().retained_bytes:
             return False
         self._retained_bytes += n_bytes
         return True

@@ -39,20 +39,24 @@ from typing import TYPE_CHECKING
 from flwr_dpkmeans.errors import CohortError, ProtocolError, RefusalError, VersionError
 from flwr_dpkmeans.log import event, placed_logger, set_log_place
 from flwr_dpkmeans.privacy.provenance import Provenance
-from flwr_dpkmeans.privacy.release import ReleasedSum
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.secagg.credentials import Credential
 from flwr_dpkmeans.secagg.messages import FinishReply, Release, Stage
 from flwr_dpkmeans.secagg.pins import fingerprints, require_known_peers
-from flwr_dpkmeans.secagg.ring import AggregateVector
+from flwr_dpkmeans.secagg.ring import AggregateVector, Ring
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.secagg.session import PartOfSum, Silence, require_equal_tags
 from flwr_dpkmeans.sums.aggregation import session_of
-from flwr_dpkmeans.sums.build import initial_state, task_round
+from flwr_dpkmeans.sums.build import (
+    discoveries_after,
+    initial_state,
+    state_after,
+    task_round,
+)
 from flwr_dpkmeans.sums.checks.plausible import require_plausible
 from flwr_dpkmeans.sums.draft import redraft_plan
-from flwr_dpkmeans.sums.outcome import COUNT, Discoveries
+from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import (
     LAST_PRELIMINARY_ROUND,
     Plan,
@@ -495,7 +499,7 @@ class Server:
         self._release = Release(index, session.attempt, values)
         self._new_plan = None
         if broadcast.released is not None:
-            self._learn(index, broadcast.released)
+            self._learn(index, broadcast.values)
         return self._after_sum(index, n_clients)
 
     def _after_sum(self, index: int, n_clients: int) -> Step:
@@ -550,26 +554,24 @@ class Server:
         self.confirmed = tuple(sorted(tags))
         self.due = None
 
-    def _learn(self, index: int, released: ReleasedSum) -> None:
+    def _learn(self, index: int, values: Ring) -> None:
         """Use a released sum.
 
         The last preliminary one makes the plan final, the others move the centroids.
         """
         plan = self.plan
         if plan.is_preliminary(index):
-            self._discover(index, released)
+            self._discover(index, values)
         elif self.clusters is not None:
-            self.clusters = task_round(plan, index).advance(self.clusters, released)
+            self.clusters = state_after(plan, index, self.clusters, values.tobytes())
 
-    def _discover(self, index: int, released: ReleasedSum) -> None:
+    def _discover(self, index: int, values: Ring) -> None:
         """Add what a preliminary sum tells, of which the last makes the plan final."""
         plan = self.plan
-        discoveries = plan.task.take_preliminary(
-            plan, index, released, self._discoveries
-        )
-        self._discoveries = discoveries
-        if COUNT in released.arrays:
+        discoveries = discoveries_after(plan, index, self._discoveries, values)
+        if discoveries.n_examples != self._discoveries.n_examples:
             logger.info("private count: about %d rows", discoveries.n_examples)
+        self._discoveries = discoveries
         if index == LAST_PRELIMINARY_ROUND:
             final = redraft_plan(
                 plan,

@@ -17,6 +17,7 @@ import statistics
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from rich.table import Table
@@ -191,12 +192,18 @@ def client_table(numbers: Sequence[int], repeats: int) -> Table:
 
 def table_of_client(number: int) -> FloatArray:
     """Draw the rows of a virtual client, always the same."""
-    middles = np.random.default_rng(0).normal(size=(CLIENT_CLUSTERS, CLIENT_COLUMNS))
-    middles *= 3.0 / np.linalg.norm(middles, axis=1, keepdims=True)
+    middles = _middles_of_clusters()
     draws = np.random.default_rng([1, number])
     labels = draws.integers(CLIENT_CLUSTERS, size=CLIENT_ROWS)
     noise = draws.normal(0.0, 0.3, (CLIENT_ROWS, CLIENT_COLUMNS))
     return np.clip(middles[labels] + noise, -4.0, 4.0)
+
+
+@cache
+def _middles_of_clusters() -> FloatArray:
+    middles = np.random.default_rng(0).normal(size=(CLIENT_CLUSTERS, CLIENT_COLUMNS))
+    middles *= 3.0 / np.linalg.norm(middles, axis=1, keepdims=True)
+    return middles
 
 
 def _clients(n_clients: int, *, masking: bool) -> Callable[[], object]:

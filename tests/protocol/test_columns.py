@@ -186,9 +186,7 @@ def test_points_of_the_server_without_names_do_not_mix_with_named_tables() -> No
         )
         with running.grid.running():
             if refused:
-                with pytest.raises(
-                    RefusalError, match="the server's points have no column names"
-                ):
+                with pytest.raises(RefusalError, match="points have no column names"):
                     strategy.start(running.grid)
                 running = federated(NAMES, NAMES, NAMES)
             else:
@@ -255,9 +253,7 @@ def test_a_server_that_shows_each_node_its_own_columns_gets_a_sum_of_noise() -> 
             message.content["dpkmeans"]["plan"] = dump_plan(told)
 
     lying(running, change)
-    with pytest.raises(
-        DPKMeansError, match="no data within the plan's bounds add up to"
-    ):
+    with pytest.raises(DPKMeansError, match="no data within the plan's bounds add up"):
         running.start(trust="central")
 
 
@@ -294,15 +290,9 @@ def test_a_final_plan_has_the_columns_that_were_agreed_on() -> None:
         begun=True, released=0,
     )  # fmt: skip
     later = redraft_plan(plan, n_features=2, n_examples=300, columns=other)
-    with pytest.raises(
-        ProtocolError,
-        match="another columns_digest than the one in force, which had fixed it",
-    ):
+    with pytest.raises(ProtocolError, match="columns_digest than the one in force"):
         require_next(plan, later, Discoveries(300), begun=True, released=0)
-    with pytest.raises(
-        ProtocolError,
-        match="another columns_digest than the one in force, which had fixed it",
-    ):
+    with pytest.raises(ProtocolError, match="columns_digest than the one in force"):
         require_next(
             plan, replace(plan, columns_digest=other), Discoveries(), begun=False,
             released=None,

@@ -282,9 +282,7 @@ def test_laplace_and_gaussian_prices_do_not_fall() -> None:
 
 def test_a_client_without_labels_refuses_before_anything_is_charged() -> None:
     running = labelled(without=3)
-    with pytest.raises(
-        RefusalError, match=r"labels of 3 classes, but this client has no labels"
-    ):
+    with pytest.raises(RefusalError, match="labels of 3 classes, but this client"):
         running.start(evaluation="private", n_classes=3)
     assert running.charges() == 0
 
@@ -498,9 +496,7 @@ def test_without_classes_nobody_asks_for_labels(evaluation: str) -> None:
 
 def test_deployed_nodes_refuse_an_exact_evaluation_whatever_their_policy_is() -> None:
     running = federation(policy=ClientPolicy(allow_non_private=True))
-    with pytest.raises(
-        RefusalError, match=r"exact.*simulation only: choose evaluation='private'"
-    ):
+    with pytest.raises(RefusalError, match="choose evaluation='private'"):
         running.start(evaluation="exact")
     assert running.charges() == 0
 
@@ -509,10 +505,7 @@ def test_a_policy_may_forbid_evaluations() -> None:
     running = federation(
         policy=ClientPolicy.from_mapping({"allowed-evaluation": ["none"]})
     )
-    with pytest.raises(
-        RefusalError,
-        match=r"the plan's evaluation is 'private', but this client allows only 'none'",
-    ):
+    with pytest.raises(RefusalError, match="the plan's evaluation is 'private'"):
         running.start(evaluation="private")
     running.start(small_config(evaluation="none"))
     assert running.clients[2].evaluation_ is None

@@ -222,10 +222,7 @@ def test_what_began_in_the_last_day_is_counted_once_each(
         # Its own first release does not count against the rest of the run.
         assert federation.start(n_examples=260).confirmed == (2, 3, 4)
     else:
-        with pytest.raises(
-            RefusalError,
-            match="runs_per_day is 2, and as many others have begun within 24 hours",
-        ):
+        with pytest.raises(RefusalError, match="runs_per_day is 2, and as many others"):
             federation.start(n_examples=260)
 
 
@@ -241,9 +238,7 @@ def test_a_run_that_comes_again_under_other_numbers_of_nodes_counts_again() -> N
         if is_asked:
             federation.start(n_examples=260)
             continue
-        with pytest.raises(
-            RefusalError, match=r"runs_per_day is 1, and as many others have begun"
-        ):
+        with pytest.raises(RefusalError, match="runs_per_day is 1, and as many others"):
             federation.start(n_examples=260)
     assert {entry.run_id.split("/")[1] for entry in ledger.entries()} == {"2"}
 
@@ -295,9 +290,7 @@ def test_an_approved_plan_is_accepted_in_every_run_and_no_other_one() -> None:
         assert result.confirmed == (2, 3, 4)
     for other in ({"epsilon": 1.01}, {"n_clusters": 4}, {"max_retries": 0}):
         federation = make_federation(PARTS, policies={2: approved})
-        with pytest.raises(
-            RefusalError, match=r"the plan's terms have the digest '[0-9a-f]{64}'"
-        ):
+        with pytest.raises(RefusalError, match=r"terms have the digest '[0-9a-f]{64}'"):
             federation.start(small_config(n_examples=None, **other))
 
 
@@ -361,9 +354,7 @@ def test_an_own_app_runs_in_a_deployment_with_the_settings_that_the_readme_names
         len(FileLedger(tmp_path / f"ledger-{number}").entries()) > 0
         for number in range(3)
     } == {True}
-    with pytest.raises(
-        RefusalError, match="min_cohort is 3: raise the plan's min_clients"
-    ):
+    with pytest.raises(RefusalError, match="raise the plan's min_clients"):
         own_app(tmp_path, policy)
     with pytest.raises(RefusalError, match="this client's policy does not limit"):
         own_app(tmp_path, None, n_clients=3, min_clients=3)

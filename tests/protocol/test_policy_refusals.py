@@ -975,9 +975,7 @@ def test_a_plan_that_is_sent_again_gets_no_second_key(
     again = deploy(tmp_path / "run", "max-epsilon-total = 9.0", spent=False)
     for node in (2, 3, 4) if keeps_state else ():
         again.grid.contexts[node].state.update(first.grid.contexts[node].state)
-    with pytest.raises(
-        RefusalError, match=r"refused \(ProtocolError\): .* replayed"
-    ) as caught:
+    with pytest.raises(RefusalError, match=r"refused \(ProtocolError\)") as caught:
         again.start(epsilon=1.0, delta=1e-4, min_clients=3)
     assert ("second plan" if keeps_state else "has releases of run 31 already") in str(
         caught.value

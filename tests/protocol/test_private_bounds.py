@@ -147,10 +147,7 @@ def test_a_private_number_of_rows_goes_with_declared_bounds() -> None:
         3, bounds=((0, 0), (1e5, 1)), n_examples="private", engine="direct"
     ).fit(parts)
     assert [line.array for line in km.privacy_.releases[:1]] == ["count"]
-    with pytest.raises(
-        ConfigurationError,
-        match="n_examples is 'secret', but it must be a number or 'private'",
-    ):
+    with pytest.raises(ConfigurationError, match="n_examples is 'secret', but it must"):
         FederatedKMeans(3, bounds=(0, 1), n_examples="secret").fit(parts)
 
 
@@ -195,9 +192,7 @@ def test_run_config_with_a_domain() -> None:
         ((0.0,), (200_000.0,)),
         True,
     )
-    with pytest.raises(
-        ConfigurationError, match="bounds_domain is '0,9', but bounds are not 'private'"
-    ):
+    with pytest.raises(ConfigurationError, match="bounds_domain is '0,9', but bounds"):
         strategy_from_run_config(values | {"bounds": "0,1", "bounds-domain": "0,9"})
 
 
@@ -206,19 +201,10 @@ def test_where_nothing_stands_out_the_run_ends_or_keeps_a_domain_and_says_so() -
     options: dict[str, Any] = {
         "epsilon": 0.1, "n_examples": 5, "noise": "seeded", "random_state": 1,
     }  # fmt: skip
-    with pytest.raises(
-        PlanError,
-        match=r"no values of columns 0, 1 \(counted from 0\) beyond the noise",
-    ):
+    with pytest.raises(PlanError, match=r"1 \(counted from 0\) beyond the noise"):
         flat_estimator(1, bounds="private", **options).fit(parts)
     counted = options | {"epsilon": 4.0, "n_examples": None}
-    with pytest.raises(
-        PlanError,
-        match=(
-            r"about [\d.]+ are needed within .*; or declare n_examples if the number of"
-            r" rows"
-        ),
-    ):
+    with pytest.raises(PlanError, match=r"about [\d.]+ are needed within .*;"):
         flat_estimator(1, bounds="private", **counted).fit(parts)
     km = flat_estimator(1, bounds="private", bounds_domain=(0.0, 50.0), **options).fit(
         parts
@@ -278,10 +264,7 @@ def test_server_data_and_private_bounds_exclude_each_other() -> None:
     km = FederatedKMeans(
         2, algorithm="feddp_kmeans", bounds="private", server_data=np.eye(2) * 1e4
     )
-    with pytest.raises(
-        ConfigurationError,
-        match="bounds follow from the server's own points at no cost",
-    ):
+    with pytest.raises(ConfigurationError, match="bounds follow from the server's own"):
         km.fit(parts_in_raw_units())
 
 
@@ -431,9 +414,7 @@ def test_ranges_are_not_counted_before_the_coarse_ones_are_there(
     client = KMeansClient(parts_in_raw_units()[0])
     config: dict[str, Any] = {"task": STATISTIC, "plan": dump_plan(plan)}
     client.fit(parameters, config | {"round": -1})
-    with pytest.raises(
-        ProtocolError, match=r"^ranges were asked for before magnitudes"
-    ):
+    with pytest.raises(ProtocolError, match=r"^ranges were asked for before"):
         client.fit(parameters, config | {"round": 0})
 
 

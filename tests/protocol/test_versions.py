@@ -274,10 +274,7 @@ def test_a_refusal_by_the_node_reaches_the_server_as_one_sentence() -> None:
         ]
 
     federation.faults.on_send = on_send
-    with pytest.raises(
-        RefusalError,
-        match=r"node 2 refused \(VersionError\): the server states no version that can",
-    ):
+    with pytest.raises(RefusalError, match="the server states no version that can"):
         federation.start()
     require_nothing_happened(federation)
 

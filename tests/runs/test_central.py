@@ -125,10 +125,7 @@ def test_other_combinations_are_refused_with_the_nearest(
 
 @pytest.mark.parametrize("algorithm", NOT_FEDERATED)
 def test_a_federation_cannot_run_them(algorithm: str) -> None:
-    with pytest.raises(
-        ConfigurationError,
-        match=r"needs all rows in one place: run it as FederatedKMeans",
-    ):
+    with pytest.raises(ConfigurationError, match="needs all rows in one place"):
         algorithm_entry(algorithm)
     with pytest.raises(ConfigurationError, match="needs all rows in one place"):
         FastLloyd(3, bounds=(-1, 1), algorithm=algorithm)
@@ -138,10 +135,7 @@ def test_a_private_number_of_rows_is_refused_where_nothing_counts_them() -> None
     model = FederatedKMeans(
         3, algorithm="max_cover", n_examples="private", bounds=(-1.0, 1.0)
     )
-    with pytest.raises(
-        ConfigurationError,
-        match="n_examples is 'private', but 'max_cover' releases no private count",
-    ):
+    with pytest.raises(ConfigurationError, match="but 'max_cover' releases no private"):
         model.fit([np.zeros((20, 2)), np.zeros((17, 2))])
 
 

@@ -343,10 +343,7 @@ def test_algorithms_that_need_server_data_say_so(algorithm: str) -> None:
 
 @pytest.mark.parametrize("algorithm", ["fastlloyd", "glloyd", "sulloyd", "lloyd"])
 def test_algorithms_without_server_data_refuse_it(algorithm: str) -> None:
-    with pytest.raises(
-        ConfigurationError,
-        match=r"server_data was given, but .* leave it out, or use 'proxy_lloyd'",
-    ):
+    with pytest.raises(ConfigurationError, match="leave it out, or use 'proxy_lloyd'"):
         fitted(
             (algorithm, "central", "record", "gaussian"),
             server_data=mixture().server_points,
@@ -355,14 +352,9 @@ def test_algorithms_without_server_data_refuse_it(algorithm: str) -> None:
 
 @pytest.mark.parametrize("trust", SERVER_NOISE)
 def test_sampled_clients_need_gaussian_noise(trust: str) -> None:
-    with pytest.raises(
-        PlanError,
-        match=r"choose noise_kind='gaussian' or ClientLevel\(sampling_rate=1\)",
-    ):
+    with pytest.raises(PlanError, match="choose noise_kind='gaussian'"):
         fitted(("feddp_kmeans", trust, "client", "paper"), client_sampling_rate=0.5)
-    with pytest.raises(
-        ConfigurationError, match="choose unit='client' or leave the rate at 1"
-    ):
+    with pytest.raises(ConfigurationError, match="choose unit='client' or leave"):
         read_config(
             n_clusters=3,
             bounds=((0,), (1,)),

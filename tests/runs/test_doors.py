@@ -505,7 +505,7 @@ def test_a_refusal_says_the_reason_at_every_door(
     assert sentence in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("dates", ["%Q.%m", "%", "%d.%d.%Y", "\0"])
+@pytest.mark.parametrize("dates", ["%Q.%m", "%", "%d.%d.%Y", "\0", "day"])
 def test_a_format_by_which_no_date_can_be_read_is_refused(dates: str) -> None:
     """Every date was silently none, or a node answered as long as no cell had text."""
     with pytest.raises(ConfigurationError, match=r'dates is .*no date.*"%d\.%m\.%Y"'):
@@ -551,18 +551,13 @@ def test_a_file_of_another_format_is_refused_in_one_sentence(
             archive.writestr("table.txt", "30,60")
     if name == "table.csv.bz2" and not content:
         pytest.skip("nothing is nothing, compressed or not")
-    with pytest.raises(
-        DataError, match=r"cannot be read as \.\w+ \(\w+\), but its content must match"
-    ):
+    with pytest.raises(DataError, match=r"cannot be read as \.\w+ \(\w+\)"):
         load_declared(path, Layout(NAMES))
 
 
 @pytest.mark.parametrize("separator", ["\0", '"', "\n", ";;"])
 def test_a_separator_that_cannot_be_one_is_refused(separator: str) -> None:
-    with pytest.raises(
-        ConfigurationError,
-        match=r"separator is .*: it must be one character that is no quote",
-    ):
+    with pytest.raises(ConfigurationError, match=r"separator is .*: it must"):
         Dialect(separator=separator)
 
 
@@ -608,9 +603,7 @@ def test_names_with_commas_and_line_breaks_can_be_declared(tmp_path: Path) -> No
     table = load_declared(path, Layout.of('"a,b", "say ""x""\n#"'))
     assert table.names == ("a,b", 'say "x"\n#')
     assert table.points.tolist() == ROWS
-    with pytest.raises(
-        ConfigurationError, match="columns has a line break outside of quotes"
-    ):
+    with pytest.raises(ConfigurationError, match="columns has a line break outside"):
         Layout.of("age\nkg")
 
 
@@ -973,10 +966,7 @@ def test_no_row_closes_a_quote_of_a_header_between_spaces(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("beginning", "sentence"),
     [
-        (
-            "Ward 4, printed 12.03.2026, page 1\n\nage\tkg\n",
-            "2 cells between tabs begin below line 1",
-        ),
+        ("Ward 4, printed 12.03.2026, page 1\n\nage\tkg\n", "tabs begin below line 1"),
         ("Ward 4\nall beds\nage;kg;ward\n", "3 cells between semicolons begin below"),
         ("Ward 4\nage;kg\n", "if a title stands above the names, state skip_lines = 1"),
         ("age kg\n", 'if its cells stand between spaces, state separator = "space"'),

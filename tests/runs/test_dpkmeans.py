@@ -169,12 +169,7 @@ def test_a_number_of_rows_that_a_curator_would_refuse_is_refused_before_release(
     None
 ):
     assert model(n_examples=300).fit(table(600)).privacy_.n_examples == 300
-    with pytest.raises(
-        DataError,
-        match=(
-            "n_examples is declared as 299, but the table has 600 rows, more than twice"
-        ),
-    ):
+    with pytest.raises(DataError, match="but the table has 600 rows, more than twice"):
         model(n_examples=299).fit(table(600))
 
 
@@ -187,22 +182,14 @@ def test_labels_are_for_an_evaluation() -> None:
 def test_many_parties_under_a_curator_are_refused() -> None:
     """The report would speak of a table that nobody has."""
     for engine in ("direct", "inprocess"):
-        with pytest.raises(
-            PlanError,
-            match=(
-                r"^trust is 'curator', where one party holds all rows, but the run"
-                r" masks"
-            ),
-        ):
+        with pytest.raises(PlanError, match=r"^trust is 'curator', where one party"):
             FederatedKMeans(3, bounds=(0, 1), trust="curator", engine=engine).fit(
                 [table(), table()]
             )
     config = parse_config(
         n_clusters=3, bounds=((0,), (1,)), trust="curator", n_examples=100
     )
-    with pytest.raises(
-        PlanError, match="use DPKMeans for one table, or choose trust='central'"
-    ):
+    with pytest.raises(PlanError, match="use DPKMeans for one table, or choose"):
         draft_plan(config, run_id=1, n_clients=5, seed=1, n_features=2)
     unmasked = {"engine": "direct", "cohort": Cohort(masking=False)}
     fitted = FederatedKMeans(3, bounds=(0, 1), trust="central", **unmasked).fit(

@@ -141,10 +141,7 @@ def test_objects_are_cloned_and_their_options_are_parameters() -> None:
         2,
     )
     assert twin.evaluation.radius == 0.5
-    with pytest.raises(
-        ConfigurationError,
-        match="FedDPKMeansOptions has no option 'n_inti': did you mean 'n_init'",
-    ):
+    with pytest.raises(ConfigurationError, match="FedDPKMeansOptions has no option"):
         twin.set_params(algorithm__n_inti=5)
     with pytest.raises(ValueError, match="Invalid parameter 'eps'"):
         twin.set_params(eps__x=1)
@@ -361,10 +358,7 @@ def test_rounds_without_a_limit_are_refused() -> None:
             {"n-clusters": 3, "bounds": "0,1", "max-iter": -1}, simulated=True
         ),
     ):
-        with pytest.raises(
-            ConfigurationError,
-            match="max_iter is -1, but each round costs a part of the budget",
-        ):
+        with pytest.raises(ConfigurationError, match="max_iter is -1, but each round"):
             door()
 
 
@@ -608,13 +602,9 @@ def test_what_needs_tables_afterwards_spends_nothing_without_them(method: str) -
     """There was nothing to predict after a fit."""
     km = model()
     for given in ({}, {"clients": lambda place: blobs()[place], "n_clients": 3}):
-        with pytest.raises(
-            DataError, match="X is None, but its tables are what is predicted"
-        ):
+        with pytest.raises(DataError, match="but its tables are what is predicted"):
             getattr(km, method)(None, **given)
-        with pytest.raises(
-            DataError, match="call fit, and then predict for each table"
-        ):
+        with pytest.raises(DataError, match="and then predict for each table"):
             getattr(km, method)(**given)
     assert not hasattr(km, "privacy_")
 
@@ -843,13 +833,7 @@ def test_bad_parameters_have_one_sentence(values: dict[str, Any], text: str) -> 
 
 @pytest.mark.usefixtures("untouched")
 def test_laplace_shares_are_refused() -> None:
-    with pytest.raises(
-        PlanError,
-        match=(
-            "Laplace noise, which the trust model 'distributed' cannot split into"
-            " shares"
-        ),
-    ):
+    with pytest.raises(PlanError, match="which the trust model 'distributed' cannot"):
         model(algorithm="sulloyd", trust="distributed").fit(blobs())
 
 
@@ -960,10 +944,7 @@ def test_a_forecast_takes_the_number_of_features_from_bounds_by_column(
 
 
 def test_k_is_chosen_from_weights_of_server_points_alone() -> None:
-    with pytest.raises(
-        ConfigurationError,
-        match=r"^choose_k was called for 'proxy_lloyd', but it needs weights of server",
-    ):
+    with pytest.raises(ConfigurationError, match="but it needs weights of server"):
         model().choose_k(blobs())
 
 
@@ -1031,7 +1012,5 @@ def test_a_plan_of_laplace_noise_alone_takes_a_delta_of_0_and_says_so(
     ids=str,
 )
 def test_no_other_plan_takes_a_delta_of_0(values: dict[str, Any]) -> None:
-    with pytest.raises(
-        ConfigurationError, match="delta is 0, but not all noise of this run is Laplace"
-    ):
+    with pytest.raises(ConfigurationError, match="delta is 0, but not all noise"):
         model(**{"algorithm": "sulloyd", "delta": 0, **values}).fit(blobs())

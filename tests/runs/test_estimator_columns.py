@@ -75,10 +75,7 @@ def test_bounds_by_position_take_one_order_only(options: dict[str, Any]) -> None
     if "bounds_domain" in options:
         options = {"bounds": PrivateBounds(domain=options["bounds_domain"])}
     tables = frames(NAMES, NAMES[::-1])
-    with pytest.raises(
-        ConfigurationError,
-        match=r"by position, but the tables .* give a bounds file that names",
-    ):
+    with pytest.raises(ConfigurationError, match=r"but the tables .* give a bounds"):
         model(**options).fit(tables)
     assert model(bounds=(0.0, 1e5)).fit(tables).feature_names_in_.tolist() == NAMES
     with pytest.raises(ConfigurationError, match="by position"):
@@ -114,10 +111,7 @@ def test_bounds_by_position_take_one_order_only(options: dict[str, Any]) -> None
         ),
         (lambda frame: frame.assign(more=1.0), r"X\[1\]: the points have a column"),
         (lambda frame: frame.to_numpy(), "1 of 2 tables in X have column names and"),
-        (
-            lambda frame: frame.rename(columns={"age": 1}),
-            "2 of 3 column names are text and the others are not",
-        ),
+        (lambda frame: frame.rename(columns={"age": 1}), "text and the others are not"),
     ],
 )
 def test_other_names_are_refused(
@@ -134,10 +128,7 @@ def test_a_name_that_looks_the_same_in_other_characters_is_told_by_them() -> Non
     tables = [
         pd.DataFrame({name: np.linspace(0.0, 1.0, 50)}) for name in (composed, apart)
     ]
-    with pytest.raises(
-        DataError,
-        match=r"looks the same but has other characters \('Gro\\u0308\\xdfe'\)",
-    ):
+    with pytest.raises(DataError, match="looks the same but has other characters"):
         FederatedKMeans(2, bounds=(0, 1)).fit(tables)
 
 
@@ -150,19 +141,13 @@ def test_server_data_are_matched_by_name() -> None:
         for order in (NAMES, NAMES[::-1])
     ]
     np.testing.assert_array_equal(*fitted)
-    with pytest.raises(
-        ConfigurationError,
-        match="server_data has no column names, but the run's columns have",
-    ):
+    with pytest.raises(ConfigurationError, match="server_data has no column names"):
         model(bounds=None, server_data=points.to_numpy()).fit(frames(NAMES, NAMES))
     with pytest.raises(ConfigurationError, match="server_data lacks a column 'age'"):
         model(bounds=None, server_data=points.drop(columns="age")).fit(
             frames(NAMES, NAMES)
         )
-    with pytest.raises(
-        DataError,
-        match="the tables have no column names, but the bounds or server_data name 3",
-    ):
+    with pytest.raises(DataError, match="but the bounds or server_data name 3"):
         model(bounds=None, server_data=points).fit(
             [frame.to_numpy() for frame in frames(NAMES, NAMES)]
         )
@@ -244,16 +229,11 @@ def test_numbered_columns_in_another_order_are_refused_at_every_door(
     loaded = FederatedKMeans.load(tmp_path / "model.json")
     assert np.array_equal(loaded.predict(one), model.predict(one))
     for asked in (bayes.predict, model.predict, loaded.predict, model.model_.predict):
-        with pytest.raises(
-            DataError,
-            match=r"has the columns 1, 0, but those of .* are 0, 1: put them in",
-        ):
+        with pytest.raises(DataError, match=r"but those of .* are 0, 1: put them in"):
             asked(one[[1, 0]])
         asked(one.to_numpy())
     tables = [one, other[[1, 0]]]
-    with pytest.raises(
-        DataError, match=r"^clients\(1\) has other columns than clients\(0\)"
-    ):
+    with pytest.raises(DataError, match=r"^clients\(1\) has other columns"):
         FederatedKMeans(2, **settings).fit(
             clients=lambda place: tables[place], n_clients=2
         )
@@ -311,10 +291,7 @@ def test_naive_bayes_predicts_the_frames_of_its_schema() -> None:
     )
     assert bayes.score(parts[0], own) > 0.9
     parts[0].loc[3, "a"] = np.nan
-    with pytest.raises(
-        DataError,
-        match=r"^1 of 400 rows lack what the schema needs: fill it in, or drop them",
-    ):
+    with pytest.raises(DataError, match=r"^1 of 400 rows lack what the schema"):
         bayes.predict(parts[0])
 
 

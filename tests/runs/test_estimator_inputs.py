@@ -39,17 +39,12 @@ def test_a_choice_of_none_is_answered_with_the_choices(
 
 
 def test_an_algorithm_that_is_no_name_is_refused() -> None:
-    with pytest.raises(
-        ConfigurationError,
-        match=r"^algorithm is \['x'\], but it must be a name: give a string.$",
-    ):
+    with pytest.raises(ConfigurationError, match=r"^algorithm is \['x'\], but it must"):
         fit(algorithm=["x"])
 
 
 def test_the_algorithm_behind_choose_k_says_what_it_needs() -> None:
-    with pytest.raises(
-        PlanError, match="looks for the number of clusters: give n_clusters='auto'"
-    ):
+    with pytest.raises(PlanError, match="looks for the number of clusters"):
         fit(algorithm="feddp_choose_k", server_data=PARTS[0])
 
 
@@ -68,20 +63,12 @@ def test_labels_of_different_lengths_are_refused_in_one_sentence() -> None:
 
 
 def test_labels_by_other_names_than_the_tables_are_refused() -> None:
-    with pytest.raises(
-        DataError,
-        match=(
-            r"^y must have one array of labels for each of the 2 clients: pass them as"
-        ),
-    ):
+    with pytest.raises(DataError, match=r"^y must have one array of labels for each"):
         fit(y={"a": [0] * 40, "b": [1] * 40}, evaluation="private", n_classes=2)
 
 
 def test_bounds_that_are_no_flat_numbers_are_refused_in_one_line() -> None:
-    with pytest.raises(
-        ConfigurationError,
-        match=r"^the lower bounds hold a Series, but they must be one number",
-    ):
+    with pytest.raises(ConfigurationError, match=r"^the lower bounds hold a Series"):
         fit(bounds=(pd.Series([0, 0]), pd.Series([1, 1])))
 
 
@@ -94,9 +81,7 @@ def test_columns_that_are_numbered_otherwise_are_not_matched_by_position(
         pd.DataFrame(part, columns=pd.Index(labels))
         for part, labels in zip(PARTS, (first, columns), strict=True)
     ]
-    with pytest.raises(
-        DataError, match=r"^X\[1\]: the columns are .*, but those of X\[0\] are .*: "
-    ):
+    with pytest.raises(DataError, match=r"^X\[1\]: the columns are .*, but those"):
         fit(frames)
     km = fit([frames[0], frames[0]])
     fit([frames[0], PARTS[1]])
@@ -106,10 +91,7 @@ def test_columns_that_are_numbered_otherwise_are_not_matched_by_position(
         np.testing.assert_array_equal(
             model.predict(frames[0]), model.predict(frames[0].to_numpy())
         )
-        with pytest.raises(
-            DataError,
-            match=r"^X has the columns .*, but those of the fit are .*: put them in",
-        ):
+        with pytest.raises(DataError, match=r"but those of the fit are .*: put them"):
             model.predict(frames[1])
 
 

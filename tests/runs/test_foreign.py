@@ -384,13 +384,7 @@ def test_a_foreign_algorithm_and_trust_model_run_to_the_report(
         ({"algorithm": "mute"}, "the sensitivity of 'ballots' is 1, but nothing says"),
         ({"algorithm": "twins"}, "round 'vote-1' releases two arrays of one name,"),
         # Not even for a private count.
-        (
-            {"algorithm": "mute", "n_examples": "private"},
-            (
-                "the sensitivity of 'ballots' is 1, but nothing says why it is no"
-                " larger: give"
-            ),
-        ),
+        ({"algorithm": "mute", "n_examples": "private"}, "why it is no larger: give"),
         ({"trust": "mute"}, "the trust model 'mute' does not say what it guarantees"),
     ],
 )
@@ -558,14 +552,9 @@ def test_what_only_a_clustering_has_is_refused(
 def test_the_foreign_option_is_taken_at_every_door_and_refused_of_others() -> None:
     assert plan_of(pull=0.2).config.pull == 0.2
     assert plan_of().config.pull == 0.1
-    with pytest.raises(
-        ConfigurationError, match=r"pull is 2\.0, .* strictly between 0 and 1: give"
-    ):
+    with pytest.raises(ConfigurationError, match=r"pull is 2\.0, .* strictly between"):
         plan_of(pull=2.0)
-    with pytest.raises(
-        ConfigurationError,
-        match=r"pull is 0\.2, but the algorithm is 'glloyd', which has no such",
-    ):
+    with pytest.raises(ConfigurationError, match=r"pull is 0\.2, but the algorithm"):
         plan_of(pull=0.2, algorithm="glloyd", trust="central")
     plan = plan_of(pull=0.2)
     assert load_plan(dump_plan(plan)) == plan
@@ -576,10 +565,7 @@ def test_a_plan_with_a_task_that_nobody_has_here_is_refused_by_name() -> None:
     TASKS.pop("votes")
     try:
         load_plan.cache_clear()
-        with pytest.raises(
-            ProtocolError,
-            match="the plan computes 'votes', which is not known here: install its",
-        ):
+        with pytest.raises(ProtocolError, match="which is not known here: install its"):
             load_plan(blob)
     finally:
         register(Votes)
@@ -652,10 +638,7 @@ def test_a_package_that_cannot_be_used_costs_nobody_the_others(
 
 def test_an_option_with_a_name_of_a_setting_is_refused_at_once() -> None:
     """It was the epsilon that was spent, 50 instead of 1."""
-    with pytest.raises(
-        ConfigurationError,
-        match="'huber' has an option 'epsilon', which is a setting of every run",
-    ):
+    with pytest.raises(ConfigurationError, match="'huber' has an option 'epsilon'"):
         register(_Huber)
     assert "huber" not in TASKS
 
@@ -741,9 +724,7 @@ def test_installed_packages_are_asked_when_a_name_is_not_known() -> None:
 
 
 def test_a_name_is_registered_once() -> None:
-    with pytest.raises(
-        ConfigurationError, match="'votes' is registered already: choose another name"
-    ):
+    with pytest.raises(ConfigurationError, match="'votes' is registered already"):
         register(
             dataclass(frozen=True, kw_only=True)(
                 type("Again", (Votes,), {"name": "votes"})
@@ -783,9 +764,6 @@ def test_a_trust_model_that_does_not_say_who_reads_is_refused_at_once() -> None:
         def guarantee(self, shares: Shares) -> str:
             return "none"
 
-    with pytest.raises(
-        ConfigurationError,
-        match=r"^the trust model Vague has no 'shared_noise': give it one",
-    ):
+    with pytest.raises(ConfigurationError, match="model Vague has no 'shared_noise'"):
         register_trust(Vague())
     assert "vague" not in TRUST_MODELS

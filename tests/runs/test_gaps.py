@@ -398,10 +398,7 @@ def test_nobody_counts_gaps_where_the_schema_says_so() -> None:
 
 
 def test_what_reports_means_refuses_gaps_that_it_would_count_as_the_middle() -> None:
-    with pytest.raises(
-        ConfigurationError,
-        match=r"'moments' would count such a gap .* or accept that by gap_share",
-    ):
+    with pytest.raises(ConfigurationError, match="'moments' would count such a gap"):
         federate("moments", parties(people()[1]), bounds=Schema(columns=CLUSTERED))
 
 
@@ -436,10 +433,7 @@ def test_a_share_that_cannot_be_is_one_sentence(
 
 
 def test_gaps_do_not_follow_from_an_option() -> None:
-    with pytest.raises(
-        ConfigurationError,
-        match=r"gap_columns is no argument of its own: give a schema with missing",
-    ):
+    with pytest.raises(ConfigurationError, match="give a schema with missing"):
         FederatedKMeans(2, bounds=SCHEMA, gap_columns=(0,))
 
 

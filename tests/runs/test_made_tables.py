@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from support.limits import SetLimits
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.errors import ConfigurationError, DataError
@@ -112,8 +113,9 @@ def test_a_sentence_for_each_mistake(
 
 @pytest.mark.parametrize("shape", [(12, 3), (12, 1), (13, 2)])
 def test_a_table_that_changes_during_a_fit_is_told_whenever_it_does(
-    shape: tuple[int, int],
+    shape: tuple[int, int], set_limits: SetLimits
 ) -> None:
+    set_limits(retained_bytes=0)
     # Where it passed, sums of two shapes met in NumPy, whose words name no client.
     seen, told = [0], []
     for changing in range(2, 12):

@@ -186,9 +186,7 @@ def test_groups_that_name_no_parties_are_refused(groups: Any, sentence: str) -> 
 
 
 def test_one_table_without_groups_says_what_there_is() -> None:
-    with pytest.raises(
-        DataError, match="name each row's party by groups, or use DPKMeans if"
-    ):
+    with pytest.raises(DataError, match="name each row's party by groups, or use"):
         model().fit(stacked()[0])
 
 
@@ -350,10 +348,7 @@ def test_exact_values_say_where_one_looks(name: str, where: str) -> None:
 
 def test_weights_are_refused_with_the_reason() -> None:
     rows, groups = stacked()
-    with pytest.raises(
-        ConfigurationError,
-        match=r"^sample_weight was given, but noise hides rows that count once",
-    ):
+    with pytest.raises(ConfigurationError, match=r"^sample_weight was given"):
         model().fit(rows, groups=groups, sample_weight=np.ones(300))
     with pytest.raises(TypeError, match="unexpected keyword argument 'weights'"):
         model().fit(rows, groups=groups, weights=1)

@@ -159,12 +159,7 @@ def test_labels_that_are_no_classes_are_refused(
 
 def test_what_one_table_shows_to_be_wrong_is_refused_before_anything_is_spent() -> None:
     rows, species, _ = penguins()
-    with pytest.raises(
-        DataError,
-        match=(
-            "n_examples is declared as 100, but the table has 900 rows, more than twice"
-        ),
-    ):
+    with pytest.raises(DataError, match="but the table has 900 rows, more than twice"):
         one_table(n_examples=100).fit(rows, species)
     with pytest.raises(ConfigurationError, match="n_clases"):
         one_table(n_clases=3)
@@ -278,8 +273,5 @@ def test_a_statistic_over_labels_takes_names_too() -> None:
     found = federate("naive_bayes", parts, labels=labels, classes=3, **run)
     assert found.classes == tuple(SPECIES)
     np.testing.assert_allclose(found["theta"], MEANS, rtol=0.03)
-    with pytest.raises(
-        ConfigurationError,
-        match="labels have 3 different names, but 2 classes were stated",
-    ):
+    with pytest.raises(ConfigurationError, match="labels have 3 different names"):
         federate("naive_bayes", parts, labels=labels, classes=2, **run)

@@ -22,7 +22,13 @@ from typing import NamedTuple
 
 import httpx
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+)
 from fastapi import HTTPException
 from flwr.proto.fleet_pb2 import (
     ActivateNodeRequest,
@@ -287,10 +293,9 @@ def _policy(name: str, value: object) -> Callable[[Place], None]:
     return lambda place: place.say("ward-7/policy.toml", name, value)
 
 
-def _new_key(*words: str) -> Callable[[Place], None]:
+def _new_key(text: bytes) -> Callable[[Place], None]:
     def plant(place: Place) -> None:
-        (key := place.root / "ward-7" / "key").unlink()
-        subprocess.run(["ssh-keygen", "-q", *words, "-f", str(key)], check=True)
+        (place.root / "ward-7" / "key").write_bytes(text)
 
     return plant
 
@@ -610,7 +615,11 @@ FAULTS: dict[str, Fault] = {
         "knows nothing of 'ward-8', but of 'ward-7': give .* another party's",
     ),
     "key of another party": Fault(
-        _new_key("-t", "ecdsa", "-b", "384", "-N", ""),
+        _new_key(
+            ec.generate_private_key(ec.SECP384R1()).private_bytes(
+                Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()
+            )
+        ),
         "connection",
         WRONG,
         "has the fingerprint SHA256:.*, but ward-7 has SHA256:.*put this party's",
@@ -664,13 +673,21 @@ FAULTS: dict[str, Fault] = {
         "ledger.jsonl.head may be changed by others: .*chmod go-w",
     ),
     "key with a passphrase": Fault(
-        _new_key("-t", "ecdsa", "-N", "secret"),
+        _new_key(
+            ec.generate_private_key(ec.SECP256R1()).private_bytes(
+                Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")
+            )
+        ),
         "connection",
         WRONG,
         "key cannot be read as a .*",
     ),
     "key of another kind": Fault(
-        _new_key("-t", "ed25519", "-N", ""),
+        _new_key(
+            ed25519.Ed25519PrivateKey.generate().private_bytes(
+                Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()
+            )
+        ),
         "superlink",
         WRONG,
         "no key on a NIST curve: ssh-keyg",

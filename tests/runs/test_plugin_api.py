@@ -244,10 +244,7 @@ def test_strategies_take_their_own_options_as_keywords_and_objects_for_the_rest(
         own
         == PrivateKMeans(3, bounds=(0, 1), algorithm=FastLloydOptions(alpha=0.6)).config
     )
-    with pytest.raises(
-        ConfigurationError,
-        match=r"weight_threshold is 2\.0, but the algorithm is 'fastlloyd', which has",
-    ):
+    with pytest.raises(ConfigurationError, match="but the algorithm is 'fastlloyd'"):
         FastLloyd(3, bounds=(0, 1), weight_threshold=2)
 
 
@@ -323,10 +320,7 @@ def test_initial_arrays_are_refused(
     forbid_messages(monkeypatch)
     with small.running():
         for trust in ("oblivious", "central"):
-            with pytest.raises(
-                ConfigurationError,
-                match="initial_arrays are given, but every algorithm has its own start",
-            ):
+            with pytest.raises(ConfigurationError, match="initial_arrays are given"):
                 FastLloyd(3, bounds=(0, 10), n_examples=200, trust=trust).start(
                     small, initial_arrays=ArrayRecord([np.zeros((3, 2))])
                 )
@@ -373,14 +367,9 @@ def test_a_strategy_can_be_started_again(small: InProcessGrid, tmp_path: Path) -
 
 @pytest.mark.parametrize("config", [{}, {"task": "train"}, {"task": 3}, {"lr": 0.1}])
 def test_client_without_the_mod_says_what_to_do(config: dict[str, Any]) -> None:
-    with pytest.raises(
-        LocalMisuseError,
-        match="only secure_aggregation_mod calls it: put the mod around this client",
-    ):
+    with pytest.raises(LocalMisuseError, match="put the mod around this client"):
         KMeansClient([[0.0, 1.0]]).fit([], config)
-    with pytest.raises(
-        LocalMisuseError, match="a task without a plan reached KMeansClient"
-    ):
+    with pytest.raises(LocalMisuseError, match="a task without a plan reached"):
         KMeansClient([[0.0, 1.0]]).fit(
             [np.zeros((1, 2))], {"task": "statistic", "round": 1}
         )
@@ -469,9 +458,7 @@ def test_server_points_that_would_be_clipped_are_refused_with_their_columns(
 ) -> None:
     """In one corner they were called equal."""
     rows = np.repeat([[-5.0, 3.0], [5.0, 7.0]], 20, axis=0)
-    with pytest.raises(
-        DataError, match=r"of the server's points lie outside the bounds of column.* 1"
-    ):
+    with pytest.raises(DataError, match=r"points lie outside the bounds of column.* 1"):
         FederatedKMeans(2, bounds=(-10, 10), server_data=points).fit(
             [rows[::2], rows[1::2]]
         )

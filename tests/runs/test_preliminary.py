@@ -164,9 +164,7 @@ def test_allocation_knows_what_was_released_before(
         "delta": 1e-6,
     }
     if rate < 1.0:
-        with pytest.raises(
-            ConfigurationError, match="a private count that its rounds follow from"
-        ):
+        with pytest.raises(ConfigurationError, match="a private count that its rounds"):
             plan_of(
                 counted=900,
                 box=BOX,
@@ -261,9 +259,7 @@ def test_histograms_wait_for_the_width() -> None:
         (plan, replace(wider, config=wider.config.changed(bounds_share=0.2))),
         (plan, replace(wider, box=BOX)),
     ):
-        with pytest.raises(
-            ProtocolError, match="which had fixed it or is still to find it"
-        ):
+        with pytest.raises(ProtocolError, match="which had fixed it or is still"):
             require_next(before, after, Discoveries(), begun=False, released=None)
     for same in (plan, wider):
         with pytest.raises(ProtocolError, match="the one in force says the same"):
@@ -310,10 +306,7 @@ def test_server_data_make_private_bounds_needless() -> None:
         trust="distributed",
         private_bounds=True,
     )
-    with pytest.raises(
-        ConfigurationError,
-        match="bounds follow from the server's own points at no cost",
-    ):
+    with pytest.raises(ConfigurationError, match="bounds follow from the server's own"):
         draft_plan(
             config,
             run_id=1,

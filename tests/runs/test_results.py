@@ -468,17 +468,13 @@ def test_a_folder_that_cannot_be_written_has_a_sentence(tmp_path: Path) -> None:
         " output folder."
     )
     (tmp_path / "metrics.json").mkdir()
-    with pytest.raises(
-        LocalMisuseError, match=r"metrics.json cannot be written \(Is a directory\)"
-    ):
+    with pytest.raises(LocalMisuseError, match=r"metrics.json cannot be written"):
         write_whole(tmp_path / "metrics.json", b"x")
     assert sorted(found.name for found in tmp_path.iterdir()) == [
         "file",
         "metrics.json",
     ]
-    with pytest.raises(
-        LocalMisuseError, match=r"the folder .*/file/a cannot be written"
-    ):
+    with pytest.raises(LocalMisuseError, match=r"the folder .*/file/a cannot"):
         write_whole(tmp_path / "file" / "a" / "b.json", b"1")
 
 

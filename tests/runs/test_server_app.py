@@ -142,15 +142,9 @@ def test_tables_are_joined_as_flower_joins_them() -> None:
         parse_config_args(["glloyd.packing='bisect' fastlloyd.post-processing='auto'"]),
     )
     assert strategy_from_run_config(default).config.algorithm == "proxy_lloyd"
-    with pytest.raises(
-        ConfigurationError,
-        match=r"no run-config key 'packing': did you mean 'fastlloyd.packing' or 'gl",
-    ):
+    with pytest.raises(ConfigurationError, match="no run-config key 'packing'"):
         strategy_from_run_config({"n-clusters": 3, "packing": "halve"})
-    with pytest.raises(
-        ConfigurationError,
-        match=r"no run-config key 'fastloyd.alpha': did you mean 'fastlloyd.alpha'",
-    ):
+    with pytest.raises(ConfigurationError, match=r"no run-config key 'fastloyd.alpha'"):
         strategy_from_run_config({"n-clusters": 3, "fastloyd.alpha": 0.6})
 
 
@@ -419,10 +413,7 @@ def test_a_file_without_bounds_is_refused() -> None:
         ),
         ({"partition": "by_value"}, "partition is 'by_value', but partition-column"),
         ({"partition": "dirichlet"}, "partition is 'dirichlet', but partition-column"),
-        (
-            {"partition": "one_client_per_value"},
-            "partition is 'one_client_per_value', but partition-column does not ",
-        ),
+        ({"partition": "one_client_per_value"}, "partition is 'one_client_per_value',"),
         (
             {"partition": "dirichlett"},
             "partition is 'dirichlett', which is not known: did you mean 'dirichlet'?",
@@ -434,10 +425,7 @@ def test_a_file_without_bounds_is_refused() -> None:
         ),
         ({"partition-alpha": 0.0}, "partition-alpha is 0.0, but it must be greater"),
         ({"partition-alpha": "x"}, "partition-alpha is 'x', but it must be a finite"),
-        (
-            {"data": "mixture", "partition": "contiguous"},
-            "partition is 'contiguous', but the rows of the mixture are ",
-        ),
+        ({"data": "mixture", "partition": "contiguous"}, "partition is 'contiguous',"),
         (
             {"data": "mixture", "mixture-rows-per-client": -1},
             "the number of rows of each of the mixture's clients is ",
@@ -491,9 +479,7 @@ def test_bad_values_have_one_sentence(values: dict[str, Any], text: str) -> None
 def test_number_of_clusters_is_needed() -> None:
     run_config = defaults() | {"num-clients": 3}
     del run_config["n-clusters"]
-    with pytest.raises(
-        ConfigurationError, match="no n-clusters: give it, such as n-clusters=10"
-    ):
+    with pytest.raises(ConfigurationError, match="give it, such as n-clusters=10"):
         strategy_from_run_config(run_config)
 
 
@@ -631,17 +617,11 @@ def test_mixture_of_clients_is_the_papers_and_no_client_depends_on_another() -> 
         [np.square(first - mean).sum(axis=1) for mean in paper.means], axis=0
     )
     assert np.bincount(nearest_mean, minlength=10).min() > 100
-    with pytest.raises(
-        ConfigurationError,
-        match="the number of the mixture's client is -1, but it must be an integer",
-    ):
+    with pytest.raises(ConfigurationError, match="the number of the mixture's client"):
         mixture.client_points(-1)
     assert MixtureClients(0, 0).client_points(0).shape == (0, 100)
     for wrong in ({"seed": -1}, {"rows_per_client": -1}):
-        with pytest.raises(
-            ConfigurationError,
-            match=r"of the mixture.* is -1, but it must be an integer",
-        ):
+        with pytest.raises(ConfigurationError, match=r"of the mixture.* is -1"):
             MixtureClients(**wrong)
     lower, upper = MIXTURE_BOUNDS.lower[0], MIXTURE_BOUNDS.upper[0]
     assert ((first < lower) | (first > upper)).any(axis=1).sum() <= 10
@@ -739,13 +719,9 @@ def test_the_runs_columns_choose_those_of_a_simulated_file(
     assert client.feature_names == ("age", "height")
     assert sorted(rows(client).tolist()) == [[i, 170 + i] for i in range(6)]
     assert client.labels is not None
-    with pytest.raises(
-        DataError, match=r"columns is 'heigth', but the table .* did you mean 'height'"
-    ):
+    with pytest.raises(DataError, match=r"but the table .* did you mean 'height'"):
         load_client(context(part, run | {"columns": "age,heigth"}))
-    with pytest.raises(
-        DataError, match=r"'gust' .* has 5 rows with a value that is missing"
-    ):
+    with pytest.raises(DataError, match=r"'gust' .* has 5 rows with a value"):
         load_client(context(part, run | {"columns": ""}))
 
 
@@ -1338,9 +1314,7 @@ def test_a_bad_configuration_ends_the_run_before_anything_is_sent(
 ) -> None:
     forbid_messages(monkeypatch)
     # As an error, which Flower's simulation tells from success, unlike an exit.
-    with pytest.raises(
-        server_app.EndedError, match="ConfigurationError: epsilon is -1"
-    ):
+    with pytest.raises(server_app.EndedError, match="ConfigurationError: epsilon"):
         run_app(tmp_path, epsilon=-1.0)
     assert log == [
         "ConfigurationError: epsilon is -1.0, but it must be a finite number greater"
@@ -1427,9 +1401,7 @@ def test_an_exact_evaluation_is_refused_outside_a_simulation(
 ) -> None:
     assert configured(evaluation="exact").evaluation.value == "exact"
     simulate_server(monkeypatch, simulated=False)
-    with pytest.raises(
-        ConfigurationError, match="simulation only: choose evaluation='private'"
-    ):
+    with pytest.raises(ConfigurationError, match="choose evaluation='private'"):
         configured(evaluation="exact", **{"num-clients": 3, "bounds": "0,1"})
     assert (
         configured(

@@ -31,8 +31,8 @@ from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.secagg.recover import Recover
 from flwr_dpkmeans.secagg.retry import Retry
-from flwr_dpkmeans.sums.build import initial_state
-from flwr_dpkmeans.sums.client import contribution, state_changes
+from flwr_dpkmeans.sums import build
+from flwr_dpkmeans.sums.client import contribution
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.plan import FIRST_NODE_ID, Plan
 from flwr_dpkmeans.sums.round import State
@@ -189,7 +189,7 @@ def plain_lloyd(
 
 def start_of(plan: Plan) -> NDArray[np.float64]:
     """The public start."""
-    return np.array(initial_state(plan).centroids)
+    return np.array(build.initial_state(plan).centroids)
 
 
 # -- what really happened --------------------------------------------------------------
@@ -226,7 +226,7 @@ def record_truth(monkeypatch: pytest.MonkeyPatch) -> Truth:
     """Wrap the places where exact values exist."""
     kept = Truth()
     last: list[Words] = []
-    encode, read = contribution.encode, state_changes.as_arrays
+    encode, read = contribution.encode, build.as_arrays
 
     def recording_encode(*args: Any, **kwargs: Any) -> Any:
         result = encode(*args, **kwargs)
@@ -244,8 +244,8 @@ def record_truth(monkeypatch: pytest.MonkeyPatch) -> Truth:
 
         return recording_answer
 
-    def recording_read(plan: Any, index: int, readable: Any) -> Any:
-        released = read(plan, index, readable)
+    def recording_read(plan: Any, index: int, values: Words) -> Any:
+        released = read(plan, index, values)
         flat = np.concatenate(
             [np.ravel(released[block.name]) for block in plan.round_at(index).blocks]
         )
@@ -255,7 +255,7 @@ def record_truth(monkeypatch: pytest.MonkeyPatch) -> Truth:
     plant_encoding(monkeypatch, recording_encode)
     for party in (Retry, Recover):
         monkeypatch.setattr(party, "answer", recording(party.answer))
-    monkeypatch.setattr(state_changes, "as_arrays", recording_read)
+    monkeypatch.setattr(build, "as_arrays", recording_read)
     watch_noise(monkeypatch, lambda noise, _: kept.server_noise.append(noise.copy()))
     return kept
 

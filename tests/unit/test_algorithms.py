@@ -393,10 +393,7 @@ def test_states_with_equal_values_have_equal_digests() -> None:
 
 
 def test_unknown_algorithm_gets_the_nearest_name() -> None:
-    with pytest.raises(
-        ConfigurationError,
-        match="algorithm is 'suloyd', which is not known: did you mean 'sulloyd'",
-    ):
+    with pytest.raises(ConfigurationError, match="did you mean 'sulloyd'"):
         algorithm_entry("suloyd")
 
 

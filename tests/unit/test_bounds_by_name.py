@@ -88,22 +88,16 @@ def test_a_table_without_names_is_matched_by_position_if_that_is_asked_for(
     assert result.confirmed
     with np.load(tmp_path / "0" / "centroids.npz") as archive:
         assert archive["feature_names"].tolist() == ["age", "income"]
-    with pytest.raises(
-        RefusalError,
-        match="this client's table has no column names, but the plan names 2",
-    ):
+    with pytest.raises(RefusalError, match="this client's table has no column names"):
         run(tmp_path, rows, names=())
 
 
 @pytest.mark.parametrize(
     ("rows", "sentence"),
     [
-        (["age,0,100", "incom,0,100000"],
-         "the plan names 2 columns, of which this client's table of 2 lacks 1: use"),
-        (["age,0,100"],
-         "the plan names 1 columns, of which this client's table of 2 lacks 0: use"),
-        (["age,0,100", "income,0,1", "more,0,1"],
-         "this client's table has 2 features, but the plan has bounds for 3"),
+        (["age,0,100", "incom,0,100000"], "of which this client's table of 2 lacks 1"),
+        (["age,0,100"], "the plan names 1 columns, of which this client's table of 2"),
+        (["age,0,100", "income,0,1", "more,0,1"], "this client's table has 2 features"),
     ],
 )  # fmt: skip
 def test_anything_else_is_refused_before_budget_is_spent(
@@ -127,10 +121,7 @@ def test_a_policy_s_bounds_are_those_of_columns_in_whatever_order(
     wider = [
         row.replace("age,0,100", "age,0,500").replace("100000", "50") for row in rows
     ]
-    with pytest.raises(
-        RefusalError,
-        match=r"feature 0 are \[0, 500\], but this client allows only \[0, 100\]",
-    ):
+    with pytest.raises(RefusalError, match=r"500\], but this client allows only \[0"):
         run(tmp_path, wider, policy=allowed)
 
 

@@ -239,10 +239,7 @@ def test_options_read_plain_values_themselves() -> None:
     settings = Settings(BOX, unit="record", epsilon=2, n_clients=3.0)  # type: ignore[arg-type]
     assert settings == Settings(BOX, unit=PrivacyUnit.RECORD, epsilon=2.0, n_clients=3)
     assert (type(settings.epsilon), type(settings.n_clients)) == (float, int)
-    with pytest.raises(
-        ConfigurationError,
-        match="unit is 'recrod', which is not known: did you mean 'record'",
-    ):
+    with pytest.raises(ConfigurationError, match="which is not known: did you mean"):
         Settings(BOX, unit="recrod")  # type: ignore[arg-type]
 
 
@@ -369,16 +366,10 @@ def test_what_a_hostile_plan_could_make_a_client_build_is_bounded(
 
 
 def test_names_of_columns_are_one_for_each_and_different() -> None:
-    with pytest.raises(
-        ConfigurationError,
-        match="feature_names has 'a' 2 times, but columns are matched by name",
-    ):
+    with pytest.raises(ConfigurationError, match="feature_names has 'a' 2 times"):
         parse_config(n_clusters=2, bounds=((0,), (1,)), feature_names=("b", "a", "a"))
     for values in ({"n_features": 3}, {"bounds": ((0, 0, 0), (1, 1, 1))}):
-        with pytest.raises(
-            ConfigurationError,
-            match="feature_names has 2 names, but bounds or n_features say 3",
-        ):
+        with pytest.raises(ConfigurationError, match="but bounds or n_features say 3"):
             parse_config(
                 **(
                     {

@@ -152,9 +152,7 @@ def test_a_plan_with_another_delta_than_the_counts_is_refused() -> None:
     first = first_plan()
     final = counted(first, 1_000_000)
     for delta in (2e-6, 1e-6, 0.25e-6, 1e-9):
-        with pytest.raises(
-            ProtocolError, match="does not follow from its own configuration"
-        ):
+        with pytest.raises(ProtocolError, match="does not follow from its own"):
             verify_plan(replace(final, delta=delta))
 
 
@@ -162,10 +160,7 @@ def test_what_no_count_can_mend_is_refused_before_it() -> None:
     config = parse_config(n_clusters=100_000, bounds=((-1.0,), (1.0,)), n_features=200)
     with pytest.raises(PlanError, match="entries, but at most"):
         draft_plan(config, run_id=9, n_clients=5, seed=7, n_features=200)
-    with pytest.raises(
-        ConfigurationError,
-        match=r"n_clusters is 30000 with 2 features, but a start by sphere packing",
-    ):
+    with pytest.raises(ConfigurationError, match="n_clusters is 30000 with 2 features"):
         first_plan(n_clusters=30_000)
 
 

@@ -214,9 +214,7 @@ def test_a_token_is_new_or_that_of_a_file_of_the_owners_alone(tmp_path: Path) ->
     assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
     assert read_token(tmp_path / "token") == made
     (tmp_path / "token").write_text("short")
-    with pytest.raises(
-        ConfigurationError, match="holds 5 characters, but a token has at least 20"
-    ):
+    with pytest.raises(ConfigurationError, match="but a token has at least 20"):
         read_token(tmp_path / "token")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.metadata
 import re
 import sys
@@ -75,6 +76,7 @@ def imports_in(tree: ast.AST) -> Iterator[str]:
         yield from imports_in(node)
 
 
+@functools.cache
 def distributions_in(folder: str) -> dict[str, str]:
     """What the files of a folder import from others, each with one of the files."""
     of_tests = list((ROOT / "tests").rglob("*.py"))

@@ -234,9 +234,7 @@ WITHOUT_EFFECT: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("given", "start"), WITHOUT_EFFECT)
 def test_options_without_effect_are_refused(given: dict[str, Any], start: str) -> None:
-    with pytest.raises(
-        ConfigurationError, match="has no options of its own: give one such as "
-    ):
+    with pytest.raises(ConfigurationError, match="has no options of its own"):
         estimator("proxy_lloyd", **given)
     doors: list[Callable[[], object]] = [
         lambda: STRATEGIES["proxy_lloyd"](3, bounds=BOUNDS, **given),
@@ -269,9 +267,7 @@ def test_an_evaluation_share_of_an_exact_evaluation_is_refused() -> None:
     assert text.startswith(
         "evaluation_share is 0.2, but evaluation is 'exact', so that it has no effect"
     )
-    with pytest.raises(
-        ConfigurationError, match="ExactEvaluation has no option 'share'"
-    ):
+    with pytest.raises(ConfigurationError, match="ExactEvaluation has no option"):
         FederatedKMeans(3, evaluation="exact").set_params(evaluation__share=0.2)
 
 

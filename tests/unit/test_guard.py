@@ -170,9 +170,7 @@ def test_shares_of_a_sum_are_given_once() -> None:
     assert [(entry.attempt, entry.release) for entry in node.settings.ledger.entries()][
         1:
     ] == [(SHARES_GIVEN, f"key shares of {plan().round_at(1).name}")]
-    with pytest.raises(
-        ProtocolError, match="shares of round 1, attempt 0 of run 7 were given already"
-    ):
+    with pytest.raises(ProtocolError, match="attempt 0 of run 7 were given already"):
         node.give_shares(told, UnmaskRequest(1, 0, (2, 3)))
     with pytest.raises(ProtocolError, match="lacks releases"):
         node.give_shares(memory((1, 0), (2, 0)), UnmaskRequest(2, 0, (2, 3)))
@@ -181,10 +179,7 @@ def test_shares_of_a_sum_are_given_once() -> None:
 def test_sums_without_noise_are_released_in_simulation_only() -> None:
     exact = plan(evaluation="exact")
     guard(simulated=True).require_approved(exact, b"digest")
-    with pytest.raises(
-        RefusalError,
-        match="which releases sums without noise and exists in simulation only",
-    ):
+    with pytest.raises(RefusalError, match="which releases sums without noise"):
         guard().require_approved(exact, b"digest")
 
 

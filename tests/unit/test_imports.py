@@ -21,12 +21,11 @@ PACKAGE = "flwr_dpkmeans"
 MODULES = sorted((ROOT / PACKAGE).rglob("*.py"))
 
 
-def imports_of(source: str, name: str, *, is_package: bool) -> Iterator[str]:
+def imports_of(tree: ast.Module, name: str, *, is_package: bool) -> Iterator[str]:
     """Names of imported modules, also inside functions; none of a program."""
     package = name if is_package else name.rpartition(".")[0]
-    tree = ast.parse(source)
-    tree.body = [node for node in tree.body if not is_program(node)]
-    for node in ast.walk(tree):
+    body: list[ast.stmt] = [node for node in tree.body if not is_program(node)]
+    for node in ast.walk(ast.Module(body, [])):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -68,7 +67,9 @@ def room_of(module: str) -> str:
 def imports_in(path: Path) -> list[str]:
     return list(
         imports_of(
-            path.read_text(), module_name(path), is_package=path.name == "__init__.py"
+            house.syntax_tree(path),
+            module_name(path),
+            is_package=path.name == "__init__.py",
         )
     )
 
@@ -138,7 +139,7 @@ def test_nothing_names_a_module_of_the_experiments_to_load_it() -> None:
     named = [
         (module_name(path), node.value)
         for path in MODULES
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in house.pieces_of(path)
         if isinstance(node, ast.Constant)
         and isinstance(node.value, str)
         and re.fullmatch(r"simulations[.:][\w.:]+", node.value)
@@ -186,7 +187,9 @@ def test_the_law_fires(name: str, target: str) -> None:
 )
 def test_the_rules_on_others_packages_fire(name: str, source: str) -> None:
     dotted = f"{PACKAGE}.{name}"
-    assert foreign(dotted, list(imports_of(source, dotted, is_package=False)))
+    assert foreign(
+        dotted, list(imports_of(ast.parse(source), dotted, is_package=False))
+    )
 
 
 def test_no_modules_import_each_other() -> None:

@@ -169,11 +169,7 @@ def test_every_logger_of_the_package_is_placed(
     root = Path(inspect.getfile(flwr_dpkmeans)).parent
     names = set()
     for path in root.rglob("*.py"):
-        calls = [
-            node
-            for node in ast.walk(ast.parse(path.read_text()))
-            if isinstance(node, ast.Call)
-        ]
+        calls = [node for node in house.pieces_of(path) if isinstance(node, ast.Call)]
         made = {house.dotted(call.func) for call in calls}
         assert path.parent.name == "log" or not any(
             name.endswith("getLogger") for name in made
@@ -422,9 +418,7 @@ def test_a_log_file_that_cannot_be_written_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     alone()
-    with pytest.raises(
-        ConfigurationError, match=r"the log file .* cannot be written \(No such file"
-    ):
+    with pytest.raises(ConfigurationError, match=r"the log file .* cannot be written"):
         flower_node.show_node_logs(
             node_context(**{"log-file": str(tmp_path / "absent" / "node.log")})
         )

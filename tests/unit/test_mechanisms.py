@@ -191,12 +191,7 @@ def test_shares_scale_the_standard_deviation(kind: str) -> None:
 
 @pytest.mark.parametrize("share", [0.5, 0.999, 2.0])
 def test_laplace_noise_is_not_split_into_shares(share: float) -> None:
-    with pytest.raises(
-        PlanError,
-        match=(
-            "'sums' has Laplace noise, which cannot be split into shares: use Gaussian"
-        ),
-    ):
+    with pytest.raises(PlanError, match="'sums' has Laplace noise, which cannot"):
         draw_noise(
             [block(noise=NoiseShape.LAPLACE)], SOURCES["seeded"], BITS, share=share
         )
@@ -231,10 +226,7 @@ def test_release_cuts_the_vector_into_its_arrays() -> None:
 
 
 def test_released_sum_cannot_be_built_from_an_array() -> None:
-    with pytest.raises(
-        LocalMisuseError,
-        match="a ReleasedSum is made by the mechanism that adds the noise: call",
-    ):
+    with pytest.raises(LocalMisuseError, match="mechanism that adds the noise: call"):
         ReleasedSum({"sums": np.zeros(2)}, (), object())
     with pytest.raises(LocalMisuseError):
         ReleasedSum({"sums": np.zeros(2)}, (), None)
@@ -244,9 +236,7 @@ def test_released_sum_cannot_be_built_from_an_array() -> None:
 
 def test_released_sum_cannot_be_pickled_or_copied() -> None:
     for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
-        with pytest.raises(
-            LocalMisuseError, match="cannot be pickled: send the noised vector instead"
-        ):
+        with pytest.raises(LocalMisuseError, match="send the noised vector instead"):
             attempt(a_release())
 
 
@@ -304,10 +294,7 @@ def test_a_round_over_a_sample_is_one_release() -> None:
     for noise in (NoiseShape.LAPLACE, NoiseShape.NONE):
         other = block(noise=noise)
         assert len(round_events([other], BITS, 1, 1.0)) == 1
-        with pytest.raises(
-            PlanError,
-            match="amplification by sampling is accounted for Gaussian noise only",
-        ):
+        with pytest.raises(PlanError, match="amplification by sampling is accounted"):
             round_events([other], BITS, 1, math.nextafter(1.0, 0.0))
 
 
@@ -349,14 +336,9 @@ def test_what_a_theorem_says() -> None:
 
 def test_rates_of_releases_end_at_one() -> None:
     assert GaussianRelease("rows", 2.0, sampling_rate=1.0).sampling_rate == 1.0
-    with pytest.raises(
-        LocalMisuseError,
-        match=r"sampling_rate is 1\.0000000000000002, but it must be at most 1",
-    ):
+    with pytest.raises(LocalMisuseError, match=r"sampling_rate is 1\.0000000000000002"):
         GaussianRelease("rows", 2.0, sampling_rate=math.nextafter(1.0, 2.0))
-    with pytest.raises(
-        LocalMisuseError, match=r"sampling_rate is 2\.0, but it must be at most 1"
-    ):
+    with pytest.raises(LocalMisuseError, match=r"sampling_rate is 2\.0, but it must"):
         GaussianRelease("rows", 2.0, sampling_rate=2.0)
 
 
@@ -403,9 +385,7 @@ def test_a_dominating_release_of_two_rounds_by_hand() -> None:
     ):
         with pytest.raises(LocalMisuseError):
             dominating_release(rounds)
-    with pytest.raises(
-        LocalMisuseError, match=r"rounds have the sampling rates \[0\.5, 1\.0\]"
-    ):
+    with pytest.raises(LocalMisuseError, match=r"the sampling rates \[0\.5, 1\.0\]"):
         dominating_release(
             [[strong[0]], [GaussianRelease("a", 3.0, sampling_rate=0.5)]]
         )

@@ -90,9 +90,7 @@ def test_distances_and_margins_by_hand() -> None:
 def test_one_row_without_a_label_is_an_error_and_a_number_that_is_none_no_model() -> (
     None
 ):
-    with pytest.raises(
-        DataError, match="1 rows have a cell that is missing or no finite number"
-    ):
+    with pytest.raises(DataError, match="1 rows have a cell that is missing"):
         model_of().predict([[50.0, 30.0], [math.nan, 30.0]])
     with pytest.raises(ValueError, match="not JSON compliant"):
         replace(model_of(), counts=np.array([1.0, math.nan, 2.0])).to_json()

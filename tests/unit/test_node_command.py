@@ -370,10 +370,7 @@ def test_a_node_has_a_schema_and_a_database_of_its_own(
         "SELECT age FROM people",
     )
     for lacking in ("query", "data_id"):
-        with pytest.raises(
-            ConfigurationError,
-            match="a database needs query, and it or a cluster data-id",
-        ):
+        with pytest.raises(ConfigurationError, match="and it or a cluster data-id"):
             NodeOptions.from_toml(write_node(tmp_path, **{**own, lacking: ""}))
 
 
@@ -405,9 +402,7 @@ def test_a_node_says_how_its_file_is_written(
     )
     assert table.points.tolist() == [[31.0, 70.5], [47.0, 1080.25]]
     file.write_text(text + '[file]\ndecimal = ";"\n')
-    with pytest.raises(
-        ConfigurationError, match=r"the file's decimal is ';': it must be"
-    ):
+    with pytest.raises(ConfigurationError, match="the file's decimal is ';': it must"):
         NodeOptions.from_toml(file)
 
 
@@ -630,9 +625,7 @@ def test_a_connection_without_a_key_is_a_note_and_no_error() -> None:
         host="127.0.0.1", insecure=False, superlink="example.org:9092", key=None,
         root_certificates=None, invitation=None,
     )  # fmt: skip
-    with pytest.raises(
-        NoteError, match="no key: whoever reaches the SuperLink can be a node"
-    ):
+    with pytest.raises(NoteError, match="whoever reaches the SuperLink can be a node"):
         NodeCheck(Path(), cast(Any, options))._connection()
 
 
@@ -665,9 +658,7 @@ def test_a_policy_that_leaves_everything_open_is_a_note(
         line = f"at most epsilon {run:g} for a run, {total:g} in all at delta 0.01"
         assert checked._policy() == line
     else:
-        with pytest.raises(
-            RefusalError, match="policy does not limit max-epsilon-per-run"
-        ):
+        with pytest.raises(RefusalError, match="does not limit max-epsilon-per-run"):
             checked._policy()
     policy.chmod(0o666)
     with pytest.raises(ConfigurationError, match="may be changed by others"):

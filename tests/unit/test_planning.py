@@ -488,10 +488,7 @@ def test_a_plan_that_can_cost_more_than_was_charged_is_refused(
     monkeypatch.setattr(planning, "_whole_repeated", lambda _: plan.epsilon)
     planning.worst_case.cache_clear()
     try:
-        with pytest.raises(
-            BudgetError,
-            match="was charged before the rows were counted: declare n_examples",
-        ):
+        with pytest.raises(BudgetError, match="was charged before the rows were"):
             plan_of(counted=1000, **values)
         with pytest.raises(BudgetError, match="was charged before"):
             verify_plan(plan)
@@ -576,10 +573,7 @@ def test_released_count_is_rounded(released: float, n: int) -> None:
 
 @pytest.mark.parametrize("released", [2.4, 0.0, -17.0])
 def test_released_count_below_k_is_refused(released: float) -> None:
-    with pytest.raises(
-        PlanError,
-        match=r"about \d rows, but 3 clusters need at least as many rows: choose fewer",
-    ):
+    with pytest.raises(PlanError, match="but 3 clusters need at least as many rows"):
         config(n_examples=None).task.counted_examples(released)
 
 
@@ -591,10 +585,7 @@ def test_delta_is_as_given_or_follows_from_n() -> None:
     assert plan_of(n_examples=1797).delta == 1.0 / (1797 * math.log(1797))
     assert plan_of(n_examples=None).delta == 1e-6
     assert plan_of(n_examples=None, counted=500).delta == 1e-6
-    with pytest.raises(
-        ConfigurationError,
-        match=r"n_examples is 2, but 1/\(N ln N\) needs at least 3: give delta",
-    ):
+    with pytest.raises(ConfigurationError, match=r"but 1/\(N ln N\) needs at least 3"):
         plan_of(n_examples=2, n_clusters=1)
     assert plan_of(n_examples=3, n_clusters=1).delta < 1.0 / 3.0
     assert plan_of(n_examples=None, counted=1_000_000).delta == 1e-6 / 16
@@ -605,18 +596,12 @@ def test_silent_clients_follow_from_the_cohort() -> None:
     assert [plan_of(n_clients=n).min_cohort for n in (2, 33)] == [2, 5]
     assert plan_of(max_silent=3).min_cohort == 5
     assert plan_of(min_clients=4, max_silent=0).min_cohort == 4
-    with pytest.raises(
-        ConfigurationError,
-        match=r"max_silent is 4, but with 5 clients at most 3 .*: lower max_silent",
-    ):
+    with pytest.raises(ConfigurationError, match="max_silent is 4, but with 5"):
         plan_of(max_silent=4)
 
 
 def test_unit_that_the_algorithm_does_not_protect_is_refused() -> None:
-    with pytest.raises(
-        ConfigurationError,
-        match="unit is 'client', but 'lloyd' protects 'record', 'person' only: ch",
-    ):
+    with pytest.raises(ConfigurationError, match="but 'lloyd' protects 'record'"):
         plan_of(algorithm="lloyd", unit="client")
 
 
@@ -644,10 +629,7 @@ def test_what_no_plan_follows_from_is_refused(
 
 
 def test_sums_that_could_wrap_are_refused() -> None:
-    with pytest.raises(
-        PlanError,
-        match=r"could reach .* grid steps, but the ring wraps at 9.22e\+18: use fewer",
-    ):
+    with pytest.raises(PlanError, match=r"but the ring wraps at 9.22e\+18: use fewer"):
         plan_of(n_clients=2**20)
     with pytest.raises(PlanError, match="the ring wraps"):
         plan_of(epsilon=1e-14, delta=1e-15)
@@ -673,29 +655,17 @@ def test_packings_that_take_minutes_are_refused(algorithm: str) -> None:
     assert plan_of(
         10, algorithm=algorithm, n_clusters=10_000, n_examples=10**9
     ).is_final
-    with pytest.raises(
-        ConfigurationError,
-        match=r"n_clusters is 10001 with 10 features, but a start by sphere",
-    ):
+    with pytest.raises(ConfigurationError, match="n_clusters is 10001 with 10"):
         plan_of(10, algorithm=algorithm, n_clusters=10_001, n_examples=10**9)
 
 
 def test_no_plan_is_for_more_clients_than_can_be_priced_quickly() -> None:
-    with pytest.raises(
-        PlanError,
-        match=r"the plan is for 1048577 clients, but at most 1048576 can: use fewer",
-    ):
+    with pytest.raises(PlanError, match="the plan is for 1048577 clients"):
         plan_of(n_clients=2**20 + 1)
 
 
 def test_noise_finer_than_the_grid_is_refused() -> None:
-    with pytest.raises(
-        PlanError,
-        match=(
-            r"the noise on 'sums' would be .*, but the grid has steps of 1.53e-05:"
-            r" lower"
-        ),
-    ):
+    with pytest.raises(PlanError, match=r"but the grid has steps of 1.53e-05: lower"):
         plan_of(algorithm="sulloyd", epsilon=1e7)
 
 
@@ -713,12 +683,7 @@ def test_extreme_budgets_give_a_plan_within_them_or_a_sentence(
 
 
 def test_laplace_shares_are_refused() -> None:
-    with pytest.raises(
-        PlanError,
-        match=(
-            "'sums' has Laplace noise, which the trust model 'distributed' cannot split"
-        ),
-    ):
+    with pytest.raises(PlanError, match="'sums' has Laplace noise, which the trust"):
         plan_of(algorithm="sulloyd", trust="distributed")
 
 
@@ -763,10 +728,7 @@ def test_plan_over_the_limit_is_refused_before_a_message(
     strategy = PrivateKMeans(
         3, bounds=(-1, 1), algorithm=algorithm, epsilon=1.0, max_epsilon=0.9, **known
     )  # type: ignore[arg-type]
-    with pytest.raises(
-        BudgetError,
-        match=r"can cost epsilon .* max_epsilon is 0.9: lower epsilon or max_retries",
-    ):
+    with pytest.raises(BudgetError, match=r"can cost epsilon .* max_epsilon is 0.9"):
         strategy.start(grid)
     assert grid.sent == 0  # type: ignore[attr-defined]
 
@@ -815,9 +777,7 @@ def test_limit_that_only_a_wide_table_with_many_rows_meets_does_not_refuse_early
 
 
 def test_a_negative_seed_is_refused() -> None:
-    with pytest.raises(
-        PlanError, match="the plan's seed is -1, but it must be 0 or more"
-    ):
+    with pytest.raises(PlanError, match="the plan's seed is -1, but it must be 0"):
         draft_plan(config(), run_id=9, n_clients=5, seed=-1, n_features=2)
 
 
@@ -1084,24 +1044,18 @@ def test_final_plan_must_continue_the_preliminary_one() -> None:
                 before, replace(final, **changed), Discoveries(800), begun=True,
                 released=0,
             )  # fmt: skip
-    with pytest.raises(
-        ProtocolError, match="N = 801, but the private count released 800"
-    ):
+    with pytest.raises(ProtocolError, match="but the private count released 800"):
         require_next(
             before, replace(final, n_examples=801), Discoveries(800), begun=True,
             released=0,
         )  # fmt: skip
-    with pytest.raises(
-        ProtocolError, match="another box than the private histograms released"
-    ):
+    with pytest.raises(ProtocolError, match="another box than the private histograms"):
         require_next(
             before, replace(final, box=((0.0,), (1.0,))), Discoveries(800), begun=True,
             released=0,
         )  # fmt: skip
     for released in (None, -1, 1):
-        with pytest.raises(
-            ProtocolError, match="another n_examples than the one in force, which"
-        ):
+        with pytest.raises(ProtocolError, match="n_examples than the one in force"):
             require_next(before, final, Discoveries(800), begun=True, released=released)
     # What follows from the rest is recomputed.
     for other in (before, replace(final, delta=2e-6), replace(final, preliminary=())):

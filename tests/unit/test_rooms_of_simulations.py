@@ -7,6 +7,8 @@ import functools
 from collections.abc import Iterator
 from pathlib import Path
 
+import house
+
 ROOT = Path(__file__).resolve().parents[2]
 SIMULATIONS = ROOT / "simulations"
 MOST_ENTRIES = 14
@@ -15,7 +17,7 @@ MOST_FLOORS = 5
 
 def modules_of(path: Path) -> Iterator[str]:
     """Dotted names that a file imports, imports within functions included."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in house.pieces_of(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

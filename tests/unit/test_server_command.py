@@ -451,8 +451,7 @@ def no_program(*_: object, **__: object) -> None:
     ("item", "sentence"),
     [
         ("file", "chmod go-w"),
-        ("tls",
-         r"nodes would refuse .*server.pem for '10.1.2.3' \(IP address mismatch"),
+        ("tls", r"nodes would refuse .*server.pem for '10.1.2.3'"),
         ("tls another authority", "nodes would refuse .*server.pem"),
         ("tls another key",
          "correct the path, its rights or its content|KEY_VALUES_MISMATCH"),
@@ -569,9 +568,7 @@ def test_a_dry_run_prints_flowers_own_command_line(
 
 def test_a_key_in_server_toml_that_is_not_known_is_told(office: Path) -> None:
     rewrite(office / "server.toml", "port =", "prot =")
-    with pytest.raises(
-        ConfigurationError, match="the key 'prot' is not known: did you mean 'port'"
-    ):
+    with pytest.raises(ConfigurationError, match="the key 'prot' is not known"):
         ServerOptions.load(office)
     with pytest.raises(ConfigurationError, match=r"none/server.toml cannot be read"):
         ServerOptions.load(office / "none")
@@ -806,20 +803,12 @@ def folder(office: Path) -> Path:
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ("cohort.dropout='recover'",
-         "3 clients take part, but dropout='recover' needs at least 6: choose"
-         " dropout='re"),
-        ("cohort.max-silent=2",
-         "with 3 clients at most 1 may be silent or collude: lower max_silent"),
-        ("num-clients=4 algorithm='fastlloyd'",
-         "num-clients is 4, but 3 parties are invited .ward-7, ward-8, ward-9."
-         " and 0 registered: giv"),
-        ("algorithm='feddp_kmeans'",
-         "starts from the server's own points: give server_data"),
-        ("log-format='xml'",
-         "log-format is 'xml', which is not known: choose one of 'json', 'text'"),
-        ("output='{folder}/counted.py/results'",
-         "cannot write into .*counted.py: make"),
+        ("cohort.dropout='recover'", "but dropout='recover' needs at least 6: choose"),
+        ("cohort.max-silent=2", "with 3 clients at most 1 may be silent or collude"),
+        ("num-clients=4 algorithm='fastlloyd'", "ward-8, ward-9. and 0 registered"),
+        ("algorithm='feddp_kmeans'", "starts from the server's own points"),
+        ("log-format='xml'", "which is not known: choose one of 'json', 'text'"),
+        ("output='{folder}/counted.py/results'", "cannot write into .*counted.py"),
         ("server-data='none.csv' algorithm='feddp_kmeans'", "none.csv' does not exist"),
         ("evaluation='exact'", "exists in simulation only"),
     ],

@@ -82,9 +82,7 @@ def test_work_without_end_is_not_taken_on() -> None:
         public_points=many,
         server=replace(FACTS, n_points=20_000),
     )
-    with pytest.raises(
-        ProtocolError, match="lower n_init, or have fewer clusters or server points"
-    ):
+    with pytest.raises(ProtocolError, match="or have fewer clusters or server points"):
         verify_plan(plan)
     assert MAX_SERVER_POINTS == 131_072
     with pytest.raises(
@@ -126,9 +124,7 @@ def test_larger_bounds_need_larger_noise() -> None:
 
 def test_facts_cannot_change_after_they_were_agreed_on() -> None:
     plan = drafted()
-    with pytest.raises(
-        ProtocolError, match="another server than the one in force, which had fixed it"
-    ):
+    with pytest.raises(ProtocolError, match="another server than the one in force"):
         require_next(
             plan, replace(plan, server=replace(FACTS, data_radius=0.6)), Discoveries(),
             begun=False, released=None,
@@ -139,11 +135,7 @@ def test_without_a_number_of_rows_delta_stays_small() -> None:
     assert drafted(delta=1e-5).delta == 1e-5
     assert drafted(delta=1e-4, n_examples=5000).delta == 1e-4
     assert drafted(delta=1e-4, unit="client").delta == 1e-4
-    with pytest.raises(
-        ConfigurationError, match="declare n_examples or give a smaller delta"
-    ):
+    with pytest.raises(ConfigurationError, match="n_examples or give a smaller delta"):
         drafted(delta=1e-4)
-    with pytest.raises(
-        ConfigurationError, match=r"at client level it must be below 1/M = 0\.2"
-    ):
+    with pytest.raises(ConfigurationError, match=r"level it must be below 1/M = 0\.2"):
         drafted(delta=0.25, unit="client")

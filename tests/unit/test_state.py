@@ -69,9 +69,7 @@ def test_a_state_needs_no_centroids() -> None:
     state = State({"histogram": np.array([1.0, 2.0])})
     again = unpack_state(state.packed)
     assert again["histogram"].tolist() == [1.0, 2.0]
-    with pytest.raises(
-        PlanError, match="the state has no main axis: run the step that makes it first"
-    ):
+    with pytest.raises(PlanError, match="the state has no main axis: run the step"):
         again["main_axis"]
     assert (
         again.digest
@@ -135,9 +133,7 @@ def test_a_state_has_no_more_movements_than_there_are_rounds(
     if fits:
         assert unpack_state(example().packed, most).movements == (0.5, 0.25)
     else:
-        with pytest.raises(
-            ProtocolError, match="has 2 movements, but there are 1 rounds at most"
-        ):
+        with pytest.raises(ProtocolError, match="has 2 movements, but there are 1"):
             unpack_state(example().packed, most)
 
 

@@ -123,7 +123,5 @@ def test_another_choice_of_files_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     config = {
         "data": "iris", "algorithm": "glloyd", "n-clusters": 3, "output-files": "frist",
     }  # fmt: skip
-    with pytest.raises(
-        ConfigurationError, match=r"output-files is 'frist', .* did you mean 'first'"
-    ):
+    with pytest.raises(ConfigurationError, match="output-files is 'frist'"):
         strategy_from_run_config(config)

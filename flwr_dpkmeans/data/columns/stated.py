@@ -19,7 +19,9 @@ class Stated(BaseModel):
     What is wrong with it is a ConfigurationError of one sentence.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # Validators are built at the first use: they take a tenth of a second, and a fit
+    # without a schema needs none.
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     def __init__(self, **stated: object) -> None:
         try:

@@ -49,9 +49,8 @@ class Dialect(BaseModel):
     ','
     """
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True
-    )
+    # Its validators are built for the first file.
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     separator: str | None = None
     """What stands between cells: one character, or "tab"."""
@@ -134,13 +133,19 @@ class Dialect(BaseModel):
     @field_validator("dates")
     @classmethod
     def _dates_are_read(cls, value: str | None) -> str | None:
-        """Require a format that reads what it writes; else a cell may be an error."""
+        """Require a format that tells moments apart, and reads what it writes.
+
+        Else a cell may be an error, or each cell the same date.
+        """
         if value is None:
             return None
-        moment = datetime(2020, 1, 31, 13, 45, tzinfo=UTC)
+        moment = datetime(2020, 1, 31, 13, 45, 7, tzinfo=UTC)
+        later = datetime(2021, 2, 28, 2, 46, 8, tzinfo=UTC)
         with suppress(ValueError, re.error):
-            datetime.strptime(moment.strftime(value), value)
-            return value
+            written = moment.strftime(value)
+            datetime.strptime(written, value)
+            if written != later.strftime(value):
+                return value
         raise ValueError('no date can be read by it: give one such as "%d.%m.%Y"')
 
     @field_validator("skip_lines")
@@ -207,7 +212,7 @@ class Dialect(BaseModel):
         return cls(**stated)
 
 
-UNSTATED = Dialect()
+UNSTATED = Dialect.model_construct()
 """Nothing is stated."""
 
 

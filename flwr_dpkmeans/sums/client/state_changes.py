@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-import numpy as np
-
 from flwr_dpkmeans.errors import ProtocolError
-from flwr_dpkmeans.privacy.release import ReleasedSum
 from flwr_dpkmeans.secagg import messages
 from flwr_dpkmeans.secagg.party import changed
-from flwr_dpkmeans.secagg.ring import AggregateVector
-from flwr_dpkmeans.sums.build import initial_state, task_round
+from flwr_dpkmeans.secagg.ring import Ring
+from flwr_dpkmeans.sums.build import discoveries_after, initial_state, state_after
 from flwr_dpkmeans.sums.checks.verify import require_server_state
 from flwr_dpkmeans.sums.client.memory import Memory
 from flwr_dpkmeans.sums.plan import Plan
@@ -64,7 +61,7 @@ def with_server_state(
 _unpack_once = lru_cache(maxsize=1)(unpack_state)
 
 
-def readable_sum(memory: Memory, release: messages.Release) -> AggregateVector:
+def readable_values(memory: Memory, release: messages.Release) -> Ring:
     """Unblind a release; one of another length than the plan's is a `ProtocolError`."""
     planned = memory.plan.round_at(release.round_index)
     if release.values.shape != (planned.length,):
@@ -72,29 +69,17 @@ def readable_sum(memory: Memory, release: messages.Release) -> AggregateVector:
             f"the release of round {release.round_index} has {release.values.size}"
             f" entries, but the plan has {planned.length}: stop the run."
         )
-    return memory.party.unblind(release, blinded=planned.trust_model.hides_sums())
-
-
-def as_arrays(
-    plan: Plan,
-    index: int,
-    readable: AggregateVector,
-) -> ReleasedSum:
-    """A noised sum as the arrays of its round."""
-    planned = plan.round_at(index)
-    return planned.trust_model.read(readable, planned.blocks, plan.fraction_bits)
+    is_blinded = planned.trust_model.hides_sums()
+    return memory.party.unblind(release, blinded=is_blinded).values
 
 
 def with_discoveries(memory: Memory, release: messages.Release) -> Memory:
     """Add what a preliminary release tells."""
-    plan = memory.plan
-    index = release.round_index
-    released = as_arrays(plan, index, readable_sum(memory, release))
-    discoveries = plan.task.take_preliminary(
-        plan,
-        index,
-        released,
+    discoveries = discoveries_after(
+        memory.plan,
+        release.round_index,
         memory.discoveries,
+        readable_values(memory, release),
     )
     return changed(memory, discoveries=discoveries)
 
@@ -103,28 +88,5 @@ def next_state(memory: Memory, release: messages.Release) -> State:
     """The state after one of the task's own releases."""
     if memory.clusters is None:
         raise ProtocolError("a release came before the plan was final: stop the run.")
-    # As bytes, which have a hash: the step below is cached.
-    values = readable_sum(memory, release).values.tobytes()
-    return _advance_once(
-        memory.plan,
-        release.round_index,
-        memory.clusters,
-        values,
-    )
-
-
-@lru_cache(maxsize=4)
-def _advance_once(
-    plan: Plan,
-    index: int,
-    state: State,
-    values: bytes,
-) -> State:
-    """Make a costly step once for all virtual clients of one process.
-
-    Such as eigenvectors, or k-means with restarts.
-    """
-    # `readable_sum` has unblinded them.
-    readable = AggregateVector(np.frombuffer(values, dtype=np.uint64), blinded=False)
-    released = as_arrays(plan, index, readable)
-    return task_round(plan, index).advance(state, released)
+    values = readable_values(memory, release).tobytes()
+    return state_after(memory.plan, release.round_index, memory.clusters, values)

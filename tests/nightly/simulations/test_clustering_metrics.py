@@ -221,9 +221,7 @@ def test_sample_of_the_metrics_of_pairs_only() -> None:
 def test_area_under() -> None:
     assert area_under([1.0, 0.5, 2.0], [2.0, 4.0, 2.0]) == 3.5
     assert area_under([1.0], [2.0]) == 0.0
-    with pytest.raises(
-        DataError, match="there are 2 costs for 1 epsilons: give one cost per epsilon"
-    ):
+    with pytest.raises(DataError, match="there are 2 costs for 1 epsilons"):
         area_under([1.0], [2.0, 3.0])
 
 

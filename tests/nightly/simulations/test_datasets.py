@@ -195,10 +195,7 @@ def test_who_is_given_points_of_the_servers(
         data = load_data_set(settings)
         assert server_points_of(settings, data) is data.server_points
     if gives and server != "held_out":
-        with pytest.raises(
-            ConfigurationError,
-            match="starts from the server's own points, but there are none",
-        ):
+        with pytest.raises(ConfigurationError, match="starts from the server's own"):
             server_points_of(settings, load_data_set(settings))
 
 
@@ -229,7 +226,5 @@ def test_held_back_rows_are_the_same_for_every_method() -> None:
 def test_data_that_are_spread_already_have_their_number_of_clients() -> None:
     settings = settings_of("mixture", seed=4, rows_per_client=20, missing_components=0)
     data = load_data_set(settings)
-    with pytest.raises(
-        ConfigurationError, match="spread over 3 clients already: give n_clients=3"
-    ):
+    with pytest.raises(ConfigurationError, match="spread over 3 clients already"):
         split({**settings, "n_clients": 2}, data)

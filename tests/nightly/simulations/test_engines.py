@@ -70,10 +70,7 @@ def test_a_private_evaluation_is_within_its_noise_and_the_budget() -> None:
 
 
 def test_an_evaluation_needs_rounds() -> None:
-    with pytest.raises(
-        ConfigurationError,
-        match="'optimal' runs on all rows in one place, without rounds",
-    ):
+    with pytest.raises(ConfigurationError, match="'optimal' runs on all rows"):
         settings_of("data=iris", "algorithm=optimal", "evaluation=private")
 
 
@@ -183,9 +180,7 @@ def test_a_ray_run_becomes_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_options_without_effect_are_refused_and_what_data_fill_in_is_left_out() -> None:
     feddp = ("data=iris", "algorithm=feddp_kmeans", "data.server=held_out")
-    with pytest.raises(
-        ConfigurationError, match=r"weights_bound is 3.0, but unit is 'record'"
-    ):
+    with pytest.raises(ConfigurationError, match=r"weights_bound is 3.0, but unit"):
         settings_of(*feddp, "algorithm.weights_bound=3")
     settings = settings_of(
         "data=mixture",

@@ -333,15 +333,11 @@ def test_a_trust_model_of_ones_own_is_chosen_as_an_algorithm_is() -> None:
             {"name": "central"},
         ]
         assert run_job(runs[0])["trust"] == "notary"
-        with pytest.raises(
-            ConfigurationError, match=r"trust is 'notry', .* did you mean 'notary'"
-        ):
+        with pytest.raises(ConfigurationError, match=r"is 'notry', .* did you mean"):
             expand(["data=iris", "trust=notry"])
     finally:
         TRUST_MODELS.pop("notary")
-    with pytest.raises(
-        ConfigurationError, match="trust is 'notary', which conf/trust has not"
-    ):
+    with pytest.raises(ConfigurationError, match="trust is 'notary', which conf/trust"):
         expand(["data=iris", "trust=notary"])
 
 

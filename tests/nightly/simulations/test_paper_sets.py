@@ -50,10 +50,7 @@ def test_columns_of_text_and_images(tmp_path: Path) -> None:
     (tmp_path / "i.gz").write_bytes(gzip.compress(header + images.tobytes()))
     assert read_rows(tmp_path / "i.gz", None).tolist() == images.reshape(2, 12).tolist()
     (tmp_path / "bad").write_text("1 ?\n")
-    with pytest.raises(
-        DataError,
-        match=r"cannot be read \(ValueError\), but each line must have a number",
-    ):
+    with pytest.raises(DataError, match=r"cannot be read \(ValueError\), but each"):
         read_rows(tmp_path / "bad", [0, 1])
 
 
@@ -87,8 +84,6 @@ def test_a_set_is_prepared_once_its_file_is_there(
     ):
         prepare("b", raw, folder, known)
     known["b"] |= {"sha256": [""], "drawn_from": 6}
-    with pytest.raises(
-        DataError, match=r"shape \(5, 2\), but the paper's have \(6, 2\)"
-    ):
+    with pytest.raises(DataError, match=r"\(5, 2\), but the paper's have \(6, 2\)"):
         prepare("b", raw, folder, known)
     assert main([str(raw), "--data-dir", str(folder)], known) == 1

@@ -133,10 +133,7 @@ def test_a_clients_reason_is_added() -> None:
             ),
             "RuntimeError: An error was",
         ),
-        (
-            "ray.exceptions.RayActorError: the actor died\n",
-            "RayActorError: the actor died",
-        ),
+        ("ray.exceptions.RayActorError: the actor died\n", "RayActorError: the actor"),
         ("Error: no SuperLink\n", "Error: no SuperLink"),
         ("", "it left no error"),
     ],

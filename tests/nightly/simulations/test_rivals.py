@@ -235,9 +235,7 @@ def test_hdpe_means_pays_for_every_step_and_adds_a_vector_of_noise() -> None:
     moved = found.cluster_centers_[np.abs(found.cluster_centers_).max(axis=1) < 1.0]
     assert len(moved)
     assert all(len(set(row.tolist())) == 6 for row in moved)
-    with pytest.raises(
-        ConfigurationError, match="there are 4 columns, but 'hdpe_means' projects onto"
-    ):
+    with pytest.raises(ConfigurationError, match="but 'hdpe_means' projects onto"):
         built("hdpe_means")
 
 
@@ -250,9 +248,7 @@ def test_a_grid_has_the_papers_number_of_cells_and_noise_of_both_signs_cancels()
         2,
         int((2**17) ** 0.5),
     )
-    with pytest.raises(
-        PlanError, match="a grid of 20 cells in each of 4 columns has more than 131072"
-    ):
+    with pytest.raises(PlanError, match="a grid of 20 cells in each of 4 columns"):
         built("eugkm", cells_per_column=20)
     cells = np.array([[-0.5], [-0.25], [0.5], [0.25], [0.25]])
     found, counts = weighted_kmeans(cells, np.array([10.0, 30.0, 20.0, 5.0, -5.0]), 2)

@@ -216,20 +216,14 @@ def test_no_answer_moves_a_sum_beyond_what_it_declares(
 
 
 def test_arrays_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(
-        LocalMisuseError,
-        match=r"must answer the arrays \(\('a', \(2,\)\), \('b', \(1, 1\)\)\)",
-    ):
+    with pytest.raises(LocalMisuseError, match="must answer the arrays"):
         statistic_of(plan_of(), {"a": np.zeros(2)})
     with pytest.raises(LocalMisuseError, match="no 'num-examples'"):
         statistic_of(
             plan_of(most_examples=3), {"a": np.zeros(2), "b": np.zeros((1, 1))}
         )
     for arrays in ({}, {"a": []}):
-        with pytest.raises(
-            ConfigurationError,
-            match="their names must differ, and one of them must have a value",
-        ):
+        with pytest.raises(ConfigurationError, match="their names must differ"):
             SecureSum(record(**arrays))
     with pytest.raises(ConfigurationError, match="arrays a hold no real numbers"):
         SecureSum(ArrayRecord({"a": Array(np.array([1j]))}))
@@ -615,10 +609,7 @@ def test_who_evaluates_each_round_sees_the_arrays_as_they_are_named() -> None:
 def test_whole_numbers_are_summed_exactly_or_refused() -> None:
     parts = [np.array([2**27 + 1, -(2**27) - 3]), np.array([2**26 + 1, 5])]
     assert total(sum_of(*parts)).tolist() == np.sum(parts, axis=0).tolist()
-    with pytest.raises(
-        ConfigurationError,
-        match="begins with 4503599627370497, but whole numbers are summed exactly",
-    ):
+    with pytest.raises(ConfigurationError, match="begins with 4503599627370497"):
         SecureSum(ArrayRecord({"a": Array(np.array([2**52 + 1]))}))
 
 
@@ -640,25 +631,14 @@ def test_arrays_without_entries_stand_beside_others() -> None:
 
 def test_bounds_that_do_not_go_together_and_options_of_others_are_refused() -> None:
     start = record(a=[1.0])
-    with pytest.raises(
-        ConfigurationError,
-        match="largest is 3, but with epsilon the norm 'clip' bounds",
-    ):
+    with pytest.raises(ConfigurationError, match="largest is 3, but with epsilon"):
         SecureSum(start, epsilon=1.0, largest=3.0)
-    with pytest.raises(
-        ConfigurationError,
-        match="largest is 3 and clip is 2, but one of them is the bound",
-    ):
+    with pytest.raises(ConfigurationError, match="largest is 3 and clip is 2"):
         SecureSum(start, clip=2.0, largest=3.0)
-    with pytest.raises(
-        ConfigurationError, match="SecureSum has no option 'alpha'"
-    ) as caught:
+    with pytest.raises(ConfigurationError, match="SecureSum has no option") as caught:
         SecureSum(start, alpha=1.0)
     assert "array_sum" not in str(caught.value)
-    with pytest.raises(
-        ConfigurationError,
-        match="no option 'most_example': did you mean 'most_examples'",
-    ):
+    with pytest.raises(ConfigurationError, match="did you mean 'most_examples'"):
         SecureSum(start, most_example=10)
 
 

@@ -520,15 +520,10 @@ def test_what_has_no_profile_refuses_it_before_anything_is_sent() -> None:
         federate("moments", [rows, rows], bounds=SCHEMA)
     with pytest.raises(ConfigurationError, match="a profile, but 'optimal' has none"):
         FederatedKMeans(2, algorithm="optimal", bounds=SCHEMA).fit([rows, rows])
-    with pytest.raises(
-        ConfigurationError,
-        match="profile_widths is no argument of its own: give a schema",
-    ):
+    with pytest.raises(ConfigurationError, match="profile_widths is no argument"):
         FederatedKMeans(2, bounds=SCHEMA, profile_widths=(1, 0))
     for widths in ((1,), (0, 0), (-1, 2), (1, 0, 0), (1, 0)):
-        with pytest.raises(
-            ConfigurationError, match="profile_widths follow from a schema"
-        ):
+        with pytest.raises(ConfigurationError, match="profile_widths follow from"):
             read_config(n_clusters=2, bounds=((0.0,), (1.0,)), profile_widths=widths)
     for wrong in (
         {"profile_widths": ()},
@@ -541,9 +536,7 @@ def test_what_has_no_profile_refuses_it_before_anything_is_sent() -> None:
             "profile_share": 0.2,
             "schema_digest": "0" * 64,
         } | wrong
-        with pytest.raises(
-            ConfigurationError, match="profile_widths follow from a schema"
-        ):
+        with pytest.raises(ConfigurationError, match="profile_widths follow from"):
             read_config(n_clusters=2, bounds=((0.0,), (1.0,)), **said)
 
 

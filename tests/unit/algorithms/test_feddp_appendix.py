@@ -272,10 +272,7 @@ def test_what_cannot_help_is_warned_of() -> None:
         ({"reduce_diameter": False}, "least_weight is 0.25, but nothing needs it"),
         ({"n_examples": None}, "declare n_examples"),
         ({"unit": "client"}, "choose unit='record'"),
-        (
-            {"least_weight": 1e-300},
-            "must be a finite number strictly between 1e-09 and 1",
-        ),
+        ({"least_weight": 1e-300}, "must be a finite number strictly between 1e-09"),
         ({"radius": 2.9}, "but with reduce_diameter it may be at most 2.828"),
     ],
 )
@@ -310,10 +307,7 @@ def test_lengths_and_numbers_of_the_theory_by_hand() -> None:
         3.0 * math.log(1000), rel=1e-12
     )
     assert least_rows(config_of()) == pytest.approx(4.0 * math.log(1000), rel=1e-12)
-    with pytest.raises(
-        ConfigurationError,
-        match=r"deviation is 0\.5, .* but the features' bounds have different",
-    ):
+    with pytest.raises(ConfigurationError, match="features' bounds have different"):
         connecting_distance(config_of(bounds=((-2.0, -1.0), (2.0, 1.0))), 2)
 
 

@@ -184,20 +184,12 @@ def test_shares_are_four_numbers(shares: Any) -> None:
 
 def test_no_ratio_of_distances_is_above_one() -> None:
     assert config_of(margin=1.0).margin == 1.0
-    with pytest.raises(
-        ConfigurationError,
-        match=r"margin is 1\.5, but a nearest distance is at most the second",
-    ):
+    with pytest.raises(ConfigurationError, match=r"margin is 1\.5, but a nearest"):
         config_of(margin=1.5)
 
 
 def test_k_is_chosen_only_where_it_is_asked_for() -> None:
-    with pytest.raises(
-        PlanError,
-        match=(
-            "'feddp_choose_k' looks for the number of clusters: give n_clusters='auto'"
-        ),
-    ):
+    with pytest.raises(PlanError, match="'feddp_choose_k' looks for the number"):
         plan_of(algorithm="feddp_choose_k")
 
 

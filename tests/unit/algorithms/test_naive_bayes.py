@@ -161,10 +161,7 @@ def test_rows_beyond_bounds_and_categories_that_there_are_not_are_said() -> None
             model.fit(iter(split(wrong)), split(labels))
     assert not hasattr(model, "privacy_")
     model.fit(iter(split(codes - 1.0)), split(labels))
-    with pytest.raises(
-        DataError,
-        match="X has 3 in column 0, whose categories are 0 to 2: code them so",
-    ):
+    with pytest.raises(DataError, match="whose categories are 0 to 2: code them so"):
         model.predict(codes)
     assert len(model.predict(codes[codes < 3.0][:, None])) == 200
     with pytest.warns(PrivacyWarning, match="lie outside the bounds of column 0"):
@@ -356,9 +353,7 @@ def test_a_client_without_labels_refuses_the_plan() -> None:
     from flwr_dpkmeans.errors import RefusalError
     from flwr_dpkmeans.sums.checks.columns import require_labels
 
-    with pytest.raises(
-        RefusalError, match="labels of 2 classes, but this client has no labels"
-    ):
+    with pytest.raises(RefusalError, match="labels of 2 classes, but this client"):
         require_labels(plan_of(), has_labels=False)
 
 
@@ -437,10 +432,8 @@ def test_columns_are_matched_by_name() -> None:
     ("values", "sentence"),
     [
         ({"n_classes": 1}, "classes is 1, but it must be an integer of at least 2"),
-        ({"categories": (0, 1)},
-         r"categories is \(0, 1\), but it must have a whole number for each column"),
-        ({"categories": (0, 0, 0)},
-         "categories has 3 entries, but the table has 2 columns"),
+        ({"categories": (0, 1)}, r"categories is \(0, 1\), but it must have a whole"),
+        ({"categories": (0, 0, 0)}, "categories has 3 entries, but the table has 2"),
         ({"engine": "ray"}, "engine is 'ray', which is not known"),
         ({"smoothing": -1.0}, "smoothing is -1.0"),
         ({"trust": "nobody"}, "nobody"),
@@ -479,41 +472,23 @@ def test_chances_that_are_far_apart_have_finite_logarithms() -> None:
     # How far apart they are is the noise's in the spreads, of which nothing else is
     # left.
     assert -1e9 < logarithms[0, 1] < -50.0
-    with pytest.raises(
-        DataError,
-        match=(
-            "y is None, but naive Bayes learns from labels: pass one array for each"
-            " party"
-        ),
-    ):
+    with pytest.raises(DataError, match="but naive Bayes learns from labels"):
         model.fit(split(rows), None)  # type: ignore[arg-type]
 
 
 def test_categories_have_their_own_bounds() -> None:
-    with pytest.raises(
-        ConfigurationError,
-        match="column 1 has 3 categories, but bounds from -1 to 1: code them 0 to 2",
-    ):
+    with pytest.raises(ConfigurationError, match="column 1 has 3 categories"):
         plan_of(categories=(0, 3))
 
 
 def test_labels_are_needed_where_they_are_looked_at_and_nowhere_else() -> None:
     parts = [np.zeros((5, 2))] * 2
-    with pytest.raises(
-        DataError, match="this task looks at labels, but none were given"
-    ):
+    with pytest.raises(DataError, match="this task looks at labels, but none were"):
         federate("naive_bayes", parts, bounds=(-1, 1))
-    with pytest.raises(
-        DataError, match="this task looks at no labels, but labels were given"
-    ):
+    with pytest.raises(DataError, match="this task looks at no labels, but labels"):
         federate("moments", parts, bounds=(-1, 1), labels=[np.zeros(5)] * 2)
     labels = [np.array([0, 0, 0, 0, 2])] * 2
-    with pytest.raises(
-        DataError,
-        match=(
-            r"labels go from 0 to 2, .* declare classes \(n_classes of Feder.* as large"
-        ),
-    ):
+    with pytest.raises(DataError, match=r"labels go from 0 to 2, .* declare classes"):
         federate("naive_bayes", parts, bounds=(-1, 1), labels=labels, classes=2)
     with pytest.raises(DataError, match="declare n_classes as large as they need"):
         federate(
@@ -523,10 +498,7 @@ def test_labels_are_needed_where_they_are_looked_at_and_nowhere_else() -> None:
 
 
 def test_it_is_no_clustering() -> None:
-    with pytest.raises(
-        ConfigurationError,
-        match=r"'naive_bayes', which is no clustering: .* federate\('naive_bayes',",
-    ):
+    with pytest.raises(ConfigurationError, match="which is no clustering"):
         FederatedKMeans(2, algorithm="naive_bayes", bounds=(-1.0, 1.0)).fit(
             [np.zeros((5, 2))] * 2
         )
@@ -638,10 +610,7 @@ def test_categories_that_are_taken(given: Any, taken: Any) -> None:
         rule_of(one) for one in fields(NaiveBayesOptions) if one.name == "categories"
     ]
     if taken is None:
-        with pytest.raises(
-            ConfigurationError,
-            match="it must have a whole number for each column, 0 for numbers",
-        ):
+        with pytest.raises(ConfigurationError, match="it must have a whole number"):
             rule.take("categories", given)
     else:
         assert rule.take("categories", given) == taken

@@ -449,13 +449,7 @@ def test_a_choice_of_k_among_too_few_proxies_is_refused() -> None:
         for less in (0, 2)
     )
     assert derive_plan(enough, ProxyOptions()).n_proxies == 12
-    with pytest.raises(
-        PlanError,
-        match=(
-            "at least 12 proxies to look for up to 10 clusters, but the budget"
-            " allows 11:"
-        ),
-    ):
+    with pytest.raises(PlanError, match="at least 12 proxies to look for up to 10"):
         derive_plan(few, ProxyOptions())
 
 

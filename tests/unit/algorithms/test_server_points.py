@@ -104,10 +104,7 @@ def test_clip_bounds_of_rows_are_quantiles(
 
 def test_as_many_points_as_clusters_are_enough() -> None:
     assert derive_server_facts(config_of(), np.array([[-0.5], [0.5]])).n_points == 2
-    with pytest.raises(
-        DataError,
-        match="there are 1 server points, but 2 clusters need at least as many",
-    ):
+    with pytest.raises(DataError, match="there are 1 server points, but 2 clusters"):
         derive_server_facts(config_of(), np.array([[0.5]]))
 
 
@@ -121,10 +118,7 @@ def test_widths_that_differ_by_a_millionth_are_one_width(
     config = config_of(bounds=box, data_radius=0.5, outer_product_bound=0.02)
     assert (squared_unit(box) is None) is refused
     if refused:
-        with pytest.raises(
-            ConfigurationError,
-            match=r"data_radius is 0\.5, a distance in the caller's units",
-        ):
+        with pytest.raises(ConfigurationError, match="a distance in the caller's"):
             facts_without_server(config, 2)
     else:
         facts = facts_without_server(config, 2)
@@ -165,10 +159,7 @@ def test_the_servers_table_has_the_runs_columns(
 ) -> None:
     config = config_of(n_features=n_features)
     if refused:
-        with pytest.raises(
-            ConfigurationError,
-            match="the server's table has 2 features, but the run has 3: use",
-        ):
+        with pytest.raises(ConfigurationError, match="the server's table has 2"):
             hold_points(config, SCALED)
     else:
         assert hold_points(config, SCALED).facts.n_points == 3
@@ -222,16 +213,12 @@ def test_whose_bounds_and_names_hold(
 @pytest.mark.parametrize(
     ("names", "server", "text"),
     [
-        (("a", "b"), POINTS,
-         "server_data has no column names, but the run's columns have: give it"),
+        (("a", "b"), POINTS, "server_data has no column names, but the run's columns"),
         (("a", "c"), FRAME, "server_data lacks a column 'c': choose one of 'a', 'b'."),
         (("a", "bb"), FRAME, "server_data lacks a column 'bb': did you mean 'b'?"),
-        (("a",), FRAME,
-         "server_data has, besides the run's columns, a column 'b': choose one"
-         " of 'a'."),
+        (("a",), FRAME, "server_data has, besides the run's columns, a column 'b':"),
         (("a", "d", "c"), FRAME, "server_data lacks a column 'd': "),
-        (("b",), FRAME.assign(c=0.0),
-         "server_data has, besides the run's columns, a column 'a': "),
+        (("b",), FRAME.assign(c=0.0), "server_data has, besides the run's columns,"),
     ],
 )  # fmt: skip
 def test_other_columns_than_the_runs_are_refused(
@@ -265,10 +252,7 @@ def test_other_names_beside_a_schema_are_refused() -> None:
 
 
 def test_a_domain_is_for_private_bounds() -> None:
-    with pytest.raises(
-        ConfigurationError,
-        match=r"bounds_domain is \(0, 5\), but bounds are not 'private'",
-    ):
+    with pytest.raises(ConfigurationError, match=r"bounds_domain is \(0, 5\)"):
         resolve_bounds((0, 9), None, (0, 5))
     assert [
         is_private(value)

@@ -345,20 +345,14 @@ def test_a_value_at_an_edge_is_counted_in_the_bin_that_it_begins(
     [
         ("means", {}, "algorithm is 'means', which is not known"),
         (3, {}, "task is 3, but it must be a registered name or a Task"),
-        ("histograms", {"bins": 0},
-         "bins is 0, but it must be an integer of at least 1"),
+        ("histograms", {"bins": 0}, "but it must be an integer of at least 1"),
         ("radii", {"centers": ()}, "centers must be 1 to 10000 rows of finite numbers"),
-        ("radii", {"centers": "0.1,2;0.3,x"},
-         "centers must be 1 to 10000 rows of finite numbers"),
-        ("radii", {"centers": ((0.0,),)},
-         "centers have 1 columns, but the table has 2"),
-        ("radii", {"centers": ((0.0, 0.0), (0.5, 9.0))},
-         "center 1 has 9 in column 1, which is outside the bounds"),
-        ("moments", {"bins": 3},
-         "bins is 3, but the algorithm is 'moments', which has no such option"),
+        ("radii", {"centers": "0.1,2;0.3,x"}, "centers must be 1 to 10000 rows"),
+        ("radii", {"centers": ((0.0,),)}, "centers have 1 columns, but the table"),
+        ("radii", {"centers": ((0.0, 0.0), (0.5, 9.0))}, "center 1 has 9 in column 1"),
+        ("moments", {"bins": 3}, "bins is 3, but the algorithm is 'moments'"),
         ("moments", {"engine": "ray"}, "engine is 'ray', which is not known"),
-        ("moments", {"unit": "client"},
-         "unit is 'client', but 'moments' protects 'record', 'person' only"),
+        ("moments", {"unit": "client"}, "but 'moments' protects 'record', 'person'"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused_in_one_sentence(
@@ -371,14 +365,10 @@ def test_what_cannot_be_is_refused_in_one_sentence(
 @pytest.mark.parametrize(
     ("parts", "sentence"),
     [
-        (np.zeros((5, 2)),
-         r"parts is one table of shape \(5, 2\), but there must be one for each"
-         r" client"),
+        (np.zeros((5, 2)), r"shape \(5, 2\), but there must be one for each client"),
         ([np.zeros((5, 2))], r"parts has 1 client\(s\), but masks need at least 2"),
-        ([np.zeros((5, 2)), np.zeros((5, 3))],
-         r"the clients' arrays have \[2, 3\] features"),
-        ([pd.DataFrame({"a": [1.0]}), np.zeros((5, 1))],
-         "1 of 2 tables in parts have column names and the others have none"),
+        ([np.zeros((5, 2)), np.zeros((5, 3))], r"the clients' arrays have \[2, 3\]"),
+        ([pd.DataFrame({"a": [1.0]}), np.zeros((5, 1))], "1 of 2 tables in parts"),
     ],
 )  # fmt: skip
 def test_tables_that_do_not_go_together_are_refused(parts: Any, sentence: str) -> None:
@@ -601,10 +591,7 @@ def test_centers_are_at_most_a_grid_step_outside(
     """A step of the bounds' width of 8 is 2^-13."""
     radii, box = RadiiTask(options=RadiiOptions(((8.0, value),) * 2)), ((4.0,), (12.0,))
     if scaled is None:
-        with pytest.raises(
-            ConfigurationError,
-            match=r"center 0 has .* in column 1, which is outside the bounds",
-        ):
+        with pytest.raises(ConfigurationError, match=r"center 0 has .* in column 1"):
             radii.scaled_centers(box, 2)
     else:
         assert radii.scaled_centers(box, 2).tolist() == [[0.0, scaled]] * 2

@@ -331,13 +331,11 @@ def test_few_full_cells_and_little_budget_end_well() -> None:
 @pytest.mark.parametrize(
     ("change", "error", "sentence"),
     [
-        ({"n_clusters": 41}, DataError,
-         "the number of points is 40, but it must be at least n_clusters = 41"),
+        ({"n_clusters": 41}, DataError, "but it must be at least n_clusters = 41"),
         ({"epsilon": -1.0}, LocalMisuseError, "epsilon is -1.0"),
         ({"generator": 3, "source": SecureNoise()}, LocalMisuseError,
          "generator is of type 'int'"),
-        ({"points": [[np.nan, 0.0, 0.0]] * 40}, DataError,
-         "40 of 40 rows are not finite"),
+        ({"points": [[np.nan, 0.0, 0.0]] * 40}, DataError, "of 40 rows are not finite"),
     ],
 )  # fmt: skip
 def test_bad_input_gets_one_sentence(

@@ -133,9 +133,7 @@ def test_the_finest_grid_has_keys_for_all_its_points() -> None:
     )
     assert (2**7 + 1) ** most_components <= LARGEST_NUMBER_OF_CANDIDATES
     run(mixture(2, 9, 50), 2, n_components=1, n_levels=60)
-    with pytest.raises(
-        ConfigurationError, match="n_levels is 8 and n_components 8, but grids may"
-    ):
+    with pytest.raises(ConfigurationError, match="n_levels is 8 and n_components 8"):
         run(mixture(2, 9, 50), 2, n_components=8, n_levels=8)
 
 
@@ -183,16 +181,14 @@ def test_all_clusters_lost_in_noise() -> None:
 @pytest.mark.parametrize(
     ("change", "error", "sentence"),
     [
-        ({"n_clusters": 41}, DataError,
-         "the number of points is 40, but it must be at least n_clusters = 41"),
+        ({"n_clusters": 41}, DataError, "but it must be at least n_clusters = 41"),
         ({"n_clusters": 8, "n_examples": 7}, DataError, "the number of points is 7"),
         ({"n_clusters": 0}, ConfigurationError, "n_clusters is 0"),
         ({"epsilon": -1.0}, LocalMisuseError, "epsilon is -1.0"),
         ({"delta": 1.0}, LocalMisuseError, "delta is 1.0"),
         ({"epsilon": 1e-6}, DPKMeansError, "the rate of the selections is"),
         ({"generator": 3}, LocalMisuseError, "generator is of type 'int'"),
-        ({"points": [[np.nan, 0.0, 0.0]] * 40}, DataError,
-         "40 of 40 rows are not finite"),
+        ({"points": [[np.nan, 0.0, 0.0]] * 40}, DataError, "of 40 rows are not finite"),
         ({"points": [0.0] * 40}, DataError, "points have shape"),
     ],
 )  # fmt: skip

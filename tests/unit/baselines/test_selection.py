@@ -170,7 +170,5 @@ def test_private_noise_goes_with_the_systems_entropy() -> None:
 
 
 def test_a_hopeless_rate_is_refused() -> None:
-    with pytest.raises(
-        PlanError, match=r"^the rate of the selections is 1e-09, but .*\.$"
-    ):
+    with pytest.raises(PlanError, match=r"^the rate of the selections is 1e-09"):
         CoverageSampler(1e-9, np.random.default_rng(0).bytes)

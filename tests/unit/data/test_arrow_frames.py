@@ -151,10 +151,7 @@ def test_columns_are_matched_by_name_without_a_schema(make: Maker) -> None:
 )
 def test_dates_and_times_beside_numbers_are_no_numbers(make: Maker, cell: Any) -> None:
     """polars made numbers of them, nanoseconds of a time."""
-    with pytest.raises(
-        DataError,
-        match=r"^the points have values in feature 'when'.* real numbers: .* schema",
-    ):
+    with pytest.raises(DataError, match=r"in feature 'when'.* real numbers: .* schema"):
         validate_points(make(FRAME[["age"]].assign(when=cell)))
 
 

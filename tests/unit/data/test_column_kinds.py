@@ -413,10 +413,7 @@ def test_a_date_is_written_with_all_of_its_digits(cell: Any, days: float) -> Non
 )
 def test_bounds_of_dates_are_those_of_iso_8601(bounds: str) -> None:
     stated = tomllib.loads(f'a = {{ kind = "date", bounds = {bounds} }}')
-    with pytest.raises(
-        ConfigurationError,
-        match="but dates are written as ISO 8601 has them: give 2020-01-31",
-    ):
+    with pytest.raises(ConfigurationError, match="ISO 8601 has them: give 2020-01-31"):
         Schema(columns=stated)
 
 
@@ -485,8 +482,7 @@ def test_a_digest_says_nothing_of_keys_that_are_left_out() -> None:
          " above 0: give an offset above 1"),
         ({"kind": "number", "bounds": [1, 2], "transform": "log", "offset": math.inf},
          "offset is inf"),
-        ({"kind": "flag", "outside": "missing"},
-         "it is a flag, so outside must not be: leave it out"),
+        ({"kind": "flag", "outside": "missing"}, "so outside must not be: leave"),
         ({"kind": "cycle", "period": 24, "outside": "missing"},
          "it is a cycle, so outside must not be"),
         ({"kind": "cycle"}, "it is a cycle, so period must be given: add it"),
@@ -496,16 +492,12 @@ def test_a_digest_says_nothing_of_keys_that_are_left_out() -> None:
          "it is a cycle, so bounds must not be: leave it out"),
         ({"kind": "number", "bounds": [0, 1], "period": 24},
          "it is a number, so period must not be: leave it out"),
-        ({"kind": "number", "bounds": [0, 1], "start": 1},
-         "it is a number, so start must not be: leave it out"),
-        ({"kind": "flag", "map": {"ja": "yes"}},
-         "map has the value 'yes', which it may not hold"),
-        ({"kind": "flag", "map": {"ja": 2}},
-         "map has the value 2, which it may not hold: give one of its values"),
+        ({"kind": "number", "bounds": [0, 1], "start": 1}, "it is a number, so start"),
+        ({"kind": "flag", "map": {"ja": "yes"}}, "map has the value 'yes'"),
+        ({"kind": "flag", "map": {"ja": 2}}, "map has the value 2, which it may"),
         ({"kind": "category", "values": ["a"], "map": {"x": "b"}},
          "map has the value 'b', which it may not hold"),
-        ({"kind": "flag", "map": {"NA": False}},
-         "map has 'NA', which is a missing cell in all tables"),
+        ({"kind": "flag", "map": {"NA": False}}, "map has 'NA', which is a missing"),
         ({"kind": "flag", "map": {"1": True, "1.0": False}}, "are not all different"),
         ({"kind": "flag", "map": {"x": True}, "missing_values": [True]},
          "map has the value True"),
@@ -526,10 +518,7 @@ def test_keys_that_do_not_go_together_have_a_sentence(
 
 
 def test_a_cycle_is_in_no_profile() -> None:
-    with pytest.raises(
-        ConfigurationError,
-        match="profile has 'x', but a cycle has no mean and spread as numbers have",
-    ):
+    with pytest.raises(ConfigurationError, match="profile has 'x', but a cycle"):
         Schema(columns={"x": HOUR, "n": {"kind": "flag"}}, profile=["x"])
 
 

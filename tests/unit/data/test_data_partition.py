@@ -163,10 +163,8 @@ def test_unknown_kind() -> None:
     ("values", "message"),
     [
         (None, "needs one value per row: give the column, or choose 'iid'."),
-        ([1, 2], "column_values has the shape (2,), but it must be (3,): give one value"
-         " for each row."),
-        ([1.0, np.nan, 2.0],
-         "column_values has 1 missing values, but every row must have one"),
+        ([1, 2], "column_values has the shape (2,), but it must be (3,)"),
+        ([1.0, np.nan, 2.0], "column_values has 1 missing values, but every row"),
     ],
 )  # fmt: skip
 def test_column_values(kind: str, values: Any, message: str) -> None:
@@ -177,9 +175,7 @@ def test_column_values(kind: str, values: Any, message: str) -> None:
 
 @pytest.mark.parametrize("alpha", [0.0, -1.0, float("nan"), float("inf")])
 def test_alpha(alpha: float) -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"but it must be (greater than 0|a finite number)"
-    ):
+    with pytest.raises(ConfigurationError, match=r"(greater than 0|a finite number)"):
         partition_indices(
             3, 2, 0, seed=0, kind="dirichlet", column_values=[0, 1, 2], alpha=alpha
         )
@@ -221,19 +217,11 @@ def test_fixed_sizes_draw_rows_at_random() -> None:
 @pytest.mark.parametrize(
     ("sizes", "error", "message"),
     [
-        (None, ConfigurationError,
-         "sizes is None, but the partition kind 'fixed_sizes' needs one size per"
-         " part"),
-        ((3,), ConfigurationError,
-         "sizes has 1 numbers, but there are 2 parts: give one size for each part."),
-        ((3, -1), ConfigurationError,
-         "sizes[1] is -1, but it must be an integer of at least 0: give for"
-         " example 0."),
-        ((3, 2.5), ConfigurationError,
-         "sizes[1] is 2.5, but it must be an integer of at least 0"),
-        ((3, 3), DataError,
-         "the sizes add up to 6, but there are 5 rows: give smaller sizes or"
-         " more rows."),
+        (None, ConfigurationError, "sizes is None, but the partition kind"),
+        ((3,), ConfigurationError, "sizes has 1 numbers, but there are 2 parts"),
+        ((3, -1), ConfigurationError, "sizes[1] is -1, but it must be an integer"),
+        ((3, 2.5), ConfigurationError, "sizes[1] is 2.5, but it must be an integer"),
+        ((3, 3), DataError, "but there are 5 rows: give smaller sizes or more rows."),
     ],
 )  # fmt: skip
 def test_sizes_that_do_not_fit(
@@ -279,10 +267,7 @@ def test_one_client_per_value_names_both_numbers(n_parts: int) -> None:
 def test_sizes_are_read_from_text() -> None:
     assert parse_sizes("100, 50,7") == (100, 50, 7)
     assert parse_sizes(3) == (3,)
-    with pytest.raises(
-        ConfigurationError,
-        match=r"the sizes of the parts are '1,-2', but they must be integers",
-    ):
+    with pytest.raises(ConfigurationError, match="the sizes of the parts are '1,-2'"):
         parse_sizes("1,-2")
 
 

@@ -419,10 +419,7 @@ def test_suffix_in_capitals(tmp_path: Path) -> None:
 def test_other_encoding(tmp_path: Path) -> None:
     path = tmp_path / "latin.csv"
     path.write_bytes("größe\n1\n".encode("latin-1"))
-    with pytest.raises(
-        DataError,
-        match="is not utf-8 text, but names are read from it: state the encoding",
-    ) as caught:
+    with pytest.raises(DataError, match="is not utf-8 text, but names") as caught:
         load_table(path)
     # The decoding error holds the bytes of the file, so it must not be chained.
     assert caught.value.__context__ is None

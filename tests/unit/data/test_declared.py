@@ -334,9 +334,7 @@ def test_a_header_is_said_with_yes_or_no() -> None:
         True
     ] * 3 + [False] * 3
     assert [header(value) for value in (None, "", "auto")] == [None] * 3
-    with pytest.raises(
-        ConfigurationError, match="header is 'maybe', but it is a fact about a file"
-    ):
+    with pytest.raises(ConfigurationError, match="header is 'maybe', but it is a fact"):
         header("maybe")
 
 

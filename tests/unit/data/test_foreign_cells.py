@@ -85,19 +85,14 @@ def test_a_marker_is_a_missing_cell_in_every_door(
 
 @pytest.mark.parametrize("value", ["NA", "None", "", " n/a"])
 def test_no_category_has_a_marker_as_a_value(value: str) -> None:
-    with pytest.raises(
-        ConfigurationError,
-        match="is a missing cell in all tables: rename it there and here",
-    ):
+    with pytest.raises(ConfigurationError, match="is a missing cell in all tables"):
         Schema(columns={"v": {"kind": "category", "values": ["A", value]}})
 
 
 def test_a_gap_in_a_pandas_category_of_numbers_is_no_number() -> None:
     """Beside a column of integers pandas itself makes the least integer of it."""
     frame = pd.DataFrame({"v": pd.Categorical([10, 20, None]), "row": [0, 1, 2]})
-    with pytest.raises(
-        DataError, match=r"1 rows with a missing or infinite value .*'v'"
-    ):
+    with pytest.raises(DataError, match="1 rows with a missing or infinite value"):
         validate_points(frame)
     assert validate_points(frame[:2]).tolist() == [[10.0, 0.0], [20.0, 1.0]]
 
@@ -116,15 +111,11 @@ def test_durations_and_foreign_types_are_no_numbers_of_some_unit(
     pd.DataFrame({"v": cells}).to_parquet(file)
     for column in (NUMBER, WARD):
         schema = Schema(columns={"v": column})
-        with pytest.raises(
-            DataError, match=r"'v' of .* holds neither numbers nor text"
-        ):
+        with pytest.raises(DataError, match=r"'v' of .* holds neither numbers nor"):
             load_by_schema(file, schema)
     with pytest.raises(DataError, match=r"'v' of .* holds neither numbers nor text"):
         load_declared(file, Layout(("v",)))
-    with pytest.raises(
-        DataError, match=r"^the column 'v' holds neither numbers nor text"
-    ):
+    with pytest.raises(DataError, match=r"^the column 'v' holds neither numbers nor"):
         schema.encode(pa.Table.from_pandas(pd.DataFrame({"v": cells})))
     assert schema.encode(pd.DataFrame({"v": cells})).rows.size == 0
 
@@ -357,8 +348,5 @@ def test_a_decimal_comma_in_a_bounds_file_is_not_cut_off(
     row: str, tmp_path: Path
 ) -> None:
     (tmp_path / "bounds.csv").write_text(f"feature,lower,upper\n{row}\n")
-    with pytest.raises(
-        ConfigurationError,
-        match="has 4 cells, but the first one has 3: write decimal points",
-    ):
+    with pytest.raises(ConfigurationError, match="but the first one has 3"):
         read_ranges(tmp_path / "bounds.csv").matched(None)

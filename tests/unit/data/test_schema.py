@@ -192,13 +192,9 @@ def test_arrays_and_files_without_names_need_some(
     ]
     with pytest.raises(DataError, match="columns are named beside a schema"):
         load_by_schema(tmp_path / "rows.csv", numbers, Layout(("a", "b")))
-    with pytest.raises(
-        DataError, match="has no column names, but a schema tells columns by name"
-    ):
+    with pytest.raises(DataError, match="has no column names, but a schema tells"):
         load_by_schema(tmp_path / "rows.npy", numbers)
-    with pytest.raises(
-        DataError, match="of type ndarray, but a schema tells columns by name"
-    ):
+    with pytest.raises(DataError, match="of type ndarray, but a schema tells columns"):
         schema.encode(np.zeros((3, 5)))
 
 
@@ -217,18 +213,12 @@ def test_a_column_that_is_not_there_is_told_by_name_here_and_by_position_elsewhe
     schema: Schema, table: Path
 ) -> None:
     table.write_text(CSV.replace("late", "latte", 1))
-    with pytest.raises(
-        ColumnError,
-        match="no columns named 'late', but the schema needs one: did you mean 'latte'",
-    ) as e:
+    with pytest.raises(ColumnError, match="no columns named 'late'") as e:
         load_by_schema(table, schema)
     assert "column 3 of the schema's 5" in e.value.public
     assert "lat" not in e.value.public
     frame = pd.DataFrame([[1, 2]], columns=["a", "a"])
-    with pytest.raises(
-        ColumnError,
-        match="2 columns named 'a', but the schema needs one: rename the others",
-    ):
+    with pytest.raises(ColumnError, match="2 columns named 'a', but the schema"):
         Schema(columns={"a": {"kind": "flag"}}).encode(frame)
 
 
@@ -340,21 +330,14 @@ def test_a_file_and_an_object_say_the_same(schema: Schema, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("column", "sentence"),
     [
-        ('a = { kind = "nummer", bounds = [0, 1] }',
-         "the schema's column 'a': kind is 'nummer'"),
+        ('a = { kind = "nummer", bounds = [0, 1] }', "the schema's column 'a'"),
         ('a = { kind = "number" }', "it is a number, so bounds must be given: add it"),
-        ('a = { kind = "flag", bounds = [0, 1] }',
-         "it is a flag, so bounds must not be: leave it out"),
-        ('a = { kind = "number", bounds = [1, 0] }',
-         "a number has a lower, then an upper one: give both"),
-        ('a = { kind = "number", bounds = ["a", "b"] }',
-         "a number has a lower, then an upper one"),
-        ('a = { kind = "number", bounds = [1, 0.5] }',
-         "a number has a lower, then an upper one: give both"),
-        ('a = { kind = "number", bounds = [1, 1] }',
-         "a number has a lower, then an upper one: give both"),
-        ('a = { kind = "number", bounds = [0, inf] }',
-         "a number has a lower, then an upper one"),
+        ('a = { kind = "flag", bounds = [0, 1] }', "so bounds must not be: leave"),
+        ('a = { kind = "number", bounds = [1, 0] }', "then an upper one: give both"),
+        ('a = { kind = "number", bounds = ["a", "b"] }', "a number has a lower, then"),
+        ('a = { kind = "number", bounds = [1, 0.5] }', "then an upper one: give both"),
+        ('a = { kind = "number", bounds = [1, 1] }', "then an upper one: give both"),
+        ('a = { kind = "number", bounds = [0, inf] }', "a number has a lower, then"),
         ('a = { kind = "date", bounds = ["2014-01-01", "2013-01-01"] }',
          "a date has a lower, then an upper one"),
         ('a = { kind = "category" }', "it is a category, so values must be given"),
@@ -385,9 +368,7 @@ def test_what_a_schema_may_not_say_has_a_sentence(
 
 
 def test_a_column_that_is_wrong_is_all_that_is_said_of_a_schema() -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"^the schema's column 'a': kind is 'nummer': "
-    ):
+    with pytest.raises(ConfigurationError, match=r"^the schema's column 'a'"):
         Schema(columns={"a": {"kind": "nummer"}})
 
 
@@ -419,9 +400,7 @@ def test_a_draft_has_names_and_kinds_and_cannot_be_used_as_it_is(
     said["carrier"].pop("weight")
     assert all(not value for column in said.values() for value in column.values())
     assert not {"SFO", "900", "2013-01-05"} & set(re.split(r"\W+", drafted.read_text()))
-    with pytest.raises(
-        ConfigurationError, match=r"the schema's column 'month': bounds is \(?\[\]"
-    ):
+    with pytest.raises(ConfigurationError, match="the schema's column 'month'"):
         Schema.load(drafted)
     before = drafted.read_bytes()
     assert main(["schema", "draft", str(table)]) == 1
@@ -817,10 +796,7 @@ def test_an_encoded_table_is_encoded_again_with_its_profile_or_without() -> None
         [9.0, 1.0, 0.0],
         [0.0, 0.0, 1.0],
     ]
-    with pytest.raises(
-        DataError,
-        match="the table was encoded by another schema: encode it by this one",
-    ):
+    with pytest.raises(DataError, match="the table was encoded by another schema"):
         Schema(columns={"age": AGE, "ward": WARD}, profile=["age"]).encode(found)
 
 

@@ -150,15 +150,10 @@ def test_a_nodes_settings_follow_from_its_own_configuration(tmp_path: Path) -> N
         "ray:///rows",
         "dask:///rows",
     ):  # It would begin a new budget for a table that had one.
-        with pytest.raises(
-            ConfigurationError,
-            match=r"^rows on a cluster need data-id, their name in the ledger",
-        ):
+        with pytest.raises(ConfigurationError, match="their name in the ledger"):
             node_settings(context(**ledger, data_path=cluster))
     for place in ("~/missing.toml", "~"):
-        with pytest.raises(
-            ConfigurationError, match=r"the policy file /.* does not exist"
-        ):
+        with pytest.raises(ConfigurationError, match=r"the policy file /.* does"):
             node_settings(context(**ledger, policy=place))
     with pytest.raises(ConfigurationError):
         node_settings(context(**ledger, identity="~/missing"))
@@ -278,12 +273,7 @@ def test_a_virtual_clients_part_is_what_the_run_says(tmp_path: Path) -> None:
         True,
     )
     for looks in ({"n-classes": 4}, {"algorithm": "naive_bayes"}):
-        with pytest.raises(
-            DataError,
-            match=(
-                r"no cell of the label column 'kind' of .* is a whole number from 0 on"
-            ),
-        ):
+        with pytest.raises(DataError, match="no cell of the label column 'kind'"):
             simulated_part(source, run | looks | {"label-column": "kind"}, {})
         assert (
             simulated_part(
@@ -414,15 +404,10 @@ def test_a_wrapped_clients_words_on_its_table() -> None:
         2, ("a", "b"), has_labels=True, schema="ab", has_persons=True
     )
     assert wrapped(metrics(n_features=2, **told), allowed=("a", "c")).describe()[0] == 2
-    with pytest.raises(
-        RefusalError,
-        match="allows 1 columns, and its table of 2 names has 1 besides them",
-    ):
+    with pytest.raises(RefusalError, match="allows 1 columns, and its table of 2"):
         wrapped(metrics(n_features=2, **told), allowed=("a",)).describe()
     for wrong in (metrics(), metrics(n_features="3"), RecordDict({})):
-        with pytest.raises(
-            LocalMisuseError, match="does not tell its number of features"
-        ):
+        with pytest.raises(LocalMisuseError, match="does not tell its number"):
             wrapped(wrong).describe()
 
 
@@ -454,9 +439,7 @@ def test_a_wrapped_client_without_an_answer_fails_and_the_message_is_as_it_was(
         content=RecordDict({}),
     )
     around = wrapped(reply)
-    with pytest.raises(
-        LocalMisuseError, match="the wrapped client answered with an error"
-    ):
+    with pytest.raises(LocalMisuseError, match="wrapped client answered with an error"):
         around.reply_of_app({})
     assert list(around._message.content) == ["of"]
 

@@ -43,10 +43,7 @@ def test_what_a_client_is_made_of_is_told_or_refused_at_once(tmp_path: Path) -> 
         (2,),
         (2, 1, 1),
     ):  # noticed with the last release, when all was paid for
-        with pytest.raises(
-            ConfigurationError,
-            match=r"image_shape is .*, but a row has 2 columns: give \(height",
-        ):
+        with pytest.raises(ConfigurationError, match="but a row has 2 columns"):
             KMeansClient(ROWS, image_shape=shape)
     assert KMeansClient(ROWS, image_shape=(2, 1)).image_shape == (2, 1)
     *_, told = KMeansClient(frame, labels=[0, 1, 2]).fit([], {"task": "describe"})

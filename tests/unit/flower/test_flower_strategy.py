@@ -121,10 +121,7 @@ def test_simulated_clients_refusals_are_said_before_anybody_is_asked() -> None:
         rehearse(4, 3)
     with pytest.raises(RefusalError, match="this client's table of 2 lacks 1"):
         rehearse(4, 2, "a", "c", feature_names=("b", "a"))
-    with pytest.raises(
-        RefusalError,
-        match="looks at labels of 2 classes, but this client has no labels",
-    ):
+    with pytest.raises(RefusalError, match="looks at labels of 2 classes, but this"):
         rehearse(4, 2, evaluation="private", n_classes=2)
     with pytest.raises(ConfigurationError, match="min_clients"):
         rehearse(2, 2, min_clients=3)

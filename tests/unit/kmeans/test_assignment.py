@@ -172,10 +172,8 @@ def test_arguments_are_not_changed() -> None:
     [
         (np.zeros(3), np.zeros((2, 3)), "points has 1 dimensions"),
         (np.zeros((3, 2)), np.zeros(2), "centroids has 1 dimensions"),
-        (np.zeros((3, 2)), np.zeros((2, 3)),
-         "points have 2 features, but the centroids have 3"),
-        (np.zeros((0, 2)), np.zeros((2, 3)),
-         "points have 2 features, but the centroids have 3"),
+        (np.zeros((3, 2)), np.zeros((2, 3)), "2 features, but the centroids have 3"),
+        (np.zeros((0, 2)), np.zeros((2, 3)), "2 features, but the centroids have 3"),
         (np.zeros((3, 2)), np.zeros((0, 2)), "at least one centroid"),
     ],
 )  # fmt: skip

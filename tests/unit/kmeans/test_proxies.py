@@ -76,10 +76,7 @@ def test_as_many_proxies_as_samples_are_the_samples() -> None:
 
 
 def test_too_few_samples_are_refused() -> None:
-    with pytest.raises(
-        DataError,
-        match="there are 2 samples, but 3 proxies need at least as many: draw more",
-    ):
+    with pytest.raises(DataError, match="there are 2 samples, but 3 proxies need"):
         tessellation(np.zeros((2, 1)), 3, generator())
 
 

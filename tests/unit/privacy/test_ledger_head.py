@@ -372,10 +372,7 @@ def test_a_read_only_ledger_is_read_and_refused_before_a_run(
             FileLedger(filled).require_usable,
             lambda: FileLedger(filled).charge(entry("run-2")),
         ):
-            with pytest.raises(
-                BudgetError,
-                match=r"cannot be used .*: make the file readable and writable\.",
-            ):
+            with pytest.raises(BudgetError, match=r"cannot be used .*: make the file"):
                 use()
     assert files_of(filled) == before
 
@@ -414,9 +411,7 @@ def test_a_folder_that_disappears_is_no_empty_ledger(tmp_path: Path) -> None:
 
 def test_a_link_to_a_disk_that_is_gone_is_no_empty_ledger(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "mount" / "ledger")
-    with pytest.raises(
-        ConfigurationError, match="mount does not exist: make or mount it"
-    ):
+    with pytest.raises(ConfigurationError, match="mount does not exist: make or mount"):
         FileLedger(tmp_path / "link")
 
 
@@ -488,10 +483,7 @@ def test_deltas_of_runs_add_up_to_a_total(path: Path, kind: str) -> None:
         "ward-7", "record", excluding_run="run-1"
     ).delta == pytest.approx(1e-6)
     assert ledger.past("ward-8", "record").delta == 0.0
-    with pytest.raises(
-        BudgetError,
-        match=r"delta is 1e-06, but it does not fit into what is left of .* of 2.5e-06",
-    ):
+    with pytest.raises(BudgetError, match="delta is 1e-06, but it does not fit into"):
         charge(ledger, entry("run-3", 0, 0.5, delta=1e-6), total_delta=2.5e-6)
     charge(ledger, entry("run-3", 0, 0.5, delta=0.5e-6), total_delta=2.5e-6)
     charge(ledger, entry("run-1", 2, 0.5, delta=1e-6), total_delta=2.5e-6)

@@ -96,10 +96,7 @@ def test_a_state_is_changed_in_its_own_fields_only() -> None:
     assert (moved, state.attempt) == (replace(state, attempt=2), -1)
     assert type(moved) is type(state)
     assert client.changed(state, **vars(state)) == state
-    with pytest.raises(
-        LocalMisuseError,
-        match=r"Retry lacks a field of \['atempt'\]: name those that it has",
-    ):
+    with pytest.raises(LocalMisuseError, match=r"Retry lacks a field of \['atempt'\]"):
         client.changed(state, atempt=2)
 
 
@@ -402,10 +399,7 @@ def test_everything_that_was_ever_sent_is_refused_the_second_time() -> None:
 
 def test_the_last_message_is_taken_once_and_only_for_the_last_answer() -> None:
     federation = Federation(NODES)
-    with pytest.raises(
-        ProtocolError,
-        match=r"this client answered round .* late, replayed or of another run",
-    ):
+    with pytest.raises(ProtocolError, match=r"this client answered round .* late"):
         federation.states[3].finish(FinishRequest(Release(-1, -1, NOISE)))
     federation.run_round(1, plain_vectors(), NOISE)
     boxes = federation.server.take_boxes(3)

@@ -496,9 +496,7 @@ def test_an_unusable_key_of_a_neighbour_stops_the_answer_and_changes_nothing() -
     state = federation.states[10].admit(federation.request_for(10), 1)
     public_keys = dict(state.peer_keys) | {11: bytes(32 * state.slots.number)}
     broken = replace(state, peer_keys=tuple(public_keys.items()))
-    with pytest.raises(
-        ProtocolError, match="announced for node 11 is not a usable X25519 key"
-    ):
+    with pytest.raises(ProtocolError, match="announced for node 11 is not a usable"):
         broken.answer(SumRequest(1, 0), VECTOR, blinded=False, state_digest=b"")
     assert broken.phase is Phase.ADMITTED
 
@@ -857,9 +855,7 @@ def test_a_new_plan_changes_the_masks() -> None:
 def test_a_final_plan_is_no_longer_than_there_are_keys() -> None:
     state = RecoveryFederation.make(8).states[10]
     assert state.with_plan(b"the final plan", 3).plan_digest == b"the final plan"
-    with pytest.raises(
-        ProtocolError, match="final plan has 4 rounds, but keys were shared for 3"
-    ):
+    with pytest.raises(ProtocolError, match="final plan has 4 rounds, but keys were"):
         state.with_plan(b"the final plan", 4)
 
 

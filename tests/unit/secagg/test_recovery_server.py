@@ -150,12 +150,7 @@ def test_key_shares_are_taken_once_and_not_late() -> None:
 
 def test_too_few_key_shares_stop_the_run() -> None:
     federation = RecoveryFederation.make(8)
-    with pytest.raises(
-        CohortError,
-        match=(
-            r"6 of 8 clients shared their keys, but at least 7 are needed .*\[10, 11\]"
-        ),
-    ):
+    with pytest.raises(CohortError, match=r"but at least 7 are needed .*\[10, 11\]"):
         federation.share(silent=[10, 11])
 
 
@@ -242,9 +237,7 @@ def test_vectors_that_come_during_or_after_unmasking_are_discarded() -> None:
 def test_too_few_vectors_stop_the_run() -> None:
     federation = opened()
     federation.send(silent=[10, 11, 12])
-    with pytest.raises(
-        CohortError, match="7 of 10 clients answered round 1, but at least 8 are needed"
-    ):
+    with pytest.raises(CohortError, match="7 of 10 clients answered round 1"):
         federation.session.close_vectors()
 
 

@@ -150,9 +150,7 @@ def test_who_does_not_take_part_sends_zeros(rate: float, factor: int) -> None:
     assert vector.values.tolist() == [8 * factor] * 4 + [16 * factor] * 2
     for rubbish in ([], [np.ones(5)]):
         statistic.compute = lambda *_, rubbish=rubbish: rubbish
-        with pytest.raises(
-            ProtocolError, match="did not return the 6 entries of the plan's round 1"
-        ):
+        with pytest.raises(ProtocolError, match="the 6 entries of the plan's round 1"):
             made._flat_statistic(memory(plan=odd), plan().round_at(1), (1, 0))
 
 
@@ -208,10 +206,7 @@ def test_keys_of_enough_clients_begin_the_first_round(
     assert (run.nodes, run.due) == ((2, 3, 4), Stage.KEYS)
     with pytest.raises(ProtocolError, match="no keys have been agreed on yet"):
         _ = run.session
-    with pytest.raises(
-        CohortError,
-        match=r"1 of 3 clients answered the plan, but at least 2 are needed",
-    ):
+    with pytest.raises(CohortError, match="1 of 3 clients answered the plan"):
         run.take(keys(run, 3))
     assert "nodes [2, 4] did not answer the plan and are left out" in caplog.text
     with pytest.raises(ProtocolError, match="node 2 agreed to another plan"):
@@ -235,9 +230,7 @@ def test_keys_of_enough_clients_begin_the_first_round(
     list(run.requests())
     assert run.attempts == ((1, 0), (1, 0))
     caplog.clear()
-    with pytest.raises(
-        CohortError, match="0 clients are left, but at least 2 are needed"
-    ):
+    with pytest.raises(CohortError, match="0 clients are left, but at least 2"):
         run.take([(2, lambda *_: Failure(Status.FAILED, "OddError", "so"))])
     kinds = [
         vars(line)["details"]["kind"]
@@ -281,9 +274,7 @@ def test_the_end_is_confirmed_by_tags(
     run.take([(node, lambda *_: FinishReply(b"t" * 32)) for node in (2, 3, 4)])
     assert (run.confirmed, caplog.text) == ((2, 3, 4), "")
     run.due = Stage.FINISH
-    with pytest.raises(
-        DisagreementError, match=r"node\(s\) \[3\] differs from the others' in round 3"
-    ):
+    with pytest.raises(DisagreementError, match=r"node\(s\) \[3\] differs from"):
         run.take(
             [
                 (node, lambda _, to: FinishReply(bytes([to == 3]) * 32))
@@ -362,8 +353,7 @@ def test_what_is_masked_is_shown_to_who_watches_and_stays_nowhere() -> None:
 @pytest.mark.parametrize(
     ("is_final", "preliminary", "n_features", "n_parts", "sentence"),
     [
-        (True, (5,), 2, 3,
-         "the plan waits for the tables' width, or knows what it is still to find"),
+        (True, (5,), 2, 3, "the plan waits for the tables' width, or knows what"),
         (False, (), 2, 3, "the plan waits"),
         (False, (5,), None, 3, "the plan waits"),
         (True, (), None, 3, "the plan waits"),

@@ -201,10 +201,7 @@ def test_a_digest_of_columns_is_the_tables_own(
 ) -> None:
     plan = replace(plan_of(allow_unnamed=allowed), columns_digest=said)
     if refused:
-        with pytest.raises(
-            RefusalError,
-            match="the plan's digest of columns is not that of this client's table",
-        ):
+        with pytest.raises(RefusalError, match="the plan's digest of columns"):
             require_agreed_columns(plan, own)
     else:
         require_agreed_columns(plan, own)

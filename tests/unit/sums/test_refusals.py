@@ -82,10 +82,7 @@ def test_a_table_of_clusters_and_classes_has_at_most_100_000_cells() -> None:
         "bounds": BOX, "n_examples": 10**6, "evaluation": "private", "n_classes": 1000,
     }  # fmt: skip
     assert parse_config(n_clusters=100, **given).settings.n_classes == 1000
-    with pytest.raises(
-        ConfigurationError,
-        match="101 clusters and 1000 classes make a table of 101000 cells",
-    ):
+    with pytest.raises(ConfigurationError, match="101 clusters and 1000 classes make"):
         parse_config(n_clusters=101, **given)
 
 
@@ -96,12 +93,7 @@ def test_a_private_count_is_the_number_of_rows_unless_a_task_needs_more() -> Non
     )
     assert Task.counted_examples(task, 3.4) == 3
     assert Task.counted_examples(task, 1234.6) == 1235
-    with pytest.raises(
-        PlanError,
-        match=(
-            "the private count found about 1 rows, but 'a task' needs at least 3: add"
-        ),
-    ):
+    with pytest.raises(PlanError, match="the private count found about 1 rows, but 'a"):
         Task.counted_examples(task, -5.0)
 
 
@@ -162,9 +154,7 @@ def test_the_largest_change_of_all_tables_is_told(
         "still": 0.0,
     }
     if unit is PrivacyUnit.CLIENT:
-        with pytest.raises(
-            PlanError, match="'rows' moves by 4000 between two neighbouring tables"
-        ):
+        with pytest.raises(PlanError, match="'rows' moves by 4000 between two"):
             check_sensitivity(
                 [counted], lambda rows: [np.array([float(len(rows))])], 2, n_tables=1
             )
@@ -225,9 +215,7 @@ def test_delta_of_clients_is_below_one_over_their_number() -> None:
     )  # fmt: skip
     plan = draft.draft_plan(config, run_id=1, n_clients=8, seed=0, n_features=2)
     sound.check_plan(replace(plan, delta=0.124))
-    with pytest.raises(
-        ConfigurationError, match=r"at client level it must be below 1/M = 0\.125"
-    ):
+    with pytest.raises(ConfigurationError, match="at client level it must be below"):
         sound.check_plan(replace(plan, delta=0.125))
 
 
@@ -265,13 +253,7 @@ def test_a_sensitivity_is_for_the_unit_that_the_run_protects() -> None:
     """The report would promise for a client what holds for one of its rows."""
     because = Sensitivity(Norm.L2, 2.0, PrivacyUnit.CLIENT, "so")
     block = Block("sums", (2,), because, NoiseShape.GAUSSIAN, 3.0, 0.25)
-    with pytest.raises(
-        PlanError,
-        match=(
-            "'sums' is bounded for one client, but the run protects one record: declare"
-            " that"
-        ),
-    ):
+    with pytest.raises(PlanError, match="'sums' is bounded for one client"):
         sound.check_round(final_plan(), PlannedRound("r", "oblivious", (block,)))
 
 

@@ -115,9 +115,7 @@ def test_options_are_read_by_their_rules_and_stay_the_same_objects_where_they_fi
             default,
             optional,
         )
-    with pytest.raises(
-        ConfigurationError, match="the default is 7, but it must be at most 5"
-    ):
+    with pytest.raises(ConfigurationError, match="the default is 7, but it must"):
         whole(7, 2, 3, "a count", most=5)
 
 
@@ -141,8 +139,7 @@ def test_options_are_read_by_their_rules_and_stay_the_same_objects_where_they_fi
         (PROFILED | {"profile_widths": (0, 1)}, {"profile_widths": (1,)},
          "profile_widths follow from a schema"),
         (PROFILED, {"profile_widths": "2,1,2"}, "profile_widths follow from a schema"),
-        (PROFILED, {"profile_widths": (2, 1, 2.0)},
-         "profile_widths follow from a schema"),
+        (PROFILED, {"profile_widths": (2, 1, 2.0)}, "profile_widths follow from"),
         (PROFILED | {"profile_widths": (0, 1)}, {"profile_widths": (0, 0)},
          "profile_widths follow from a schema"),
         (PROFILED | {"profile_widths": (1, 0)}, {"profile_widths": (3, -1)},
@@ -176,14 +173,11 @@ def test_options_are_read_by_their_rules_and_stay_the_same_objects_where_they_fi
         ({"delta": 0.5}, {"n_examples": 2}, "it must be below 1/N = 0.5"),
         ({"masking": False, "dropout": "retry"}, {"dropout": "recover"},
          "dropout is 'recover', which always masks"),
-        ({"masking": False}, {"dropout": "recover"},
-         "dropout is 'recover', which always masks"),
-        ({"dropout": "recover"}, {"masking": False},
-         "dropout is 'recover', which always masks"),
+        ({"masking": False}, {"dropout": "recover"}, "'recover', which always masks"),
+        ({"dropout": "recover"}, {"masking": False}, "'recover', which always masks"),
         ({"n_clients": 4, "min_clients": 4}, {"min_clients": 5},
          "min_clients asks for at least 5"),
-        ({"min_clients": 9}, {"n_clients": 8},
-         "n_clients is 8, but min_clients asks for at least 9"),
+        ({"min_clients": 9}, {"n_clients": 8}, "but min_clients asks for at least 9"),
         ({"unit": "client", "client_sampling_rate": 1.0},
          {"client_sampling_rate": 1.0000001}, "it is a probability"),
         ({"unit": "client", "client_sampling_rate": 0.5}, {"unit": "record"},
@@ -213,9 +207,7 @@ FOUR: dict[str, Any] = QUARTERS | {"private_bounds": True, "evaluation": "privat
 
 def test_shares_leave_the_task_a_part_of_the_budget() -> None:
     settings_of(**FOUR | {"count_share": 0.25 - 2.0**-40})
-    with pytest.raises(
-        ConfigurationError, match="evaluation_share together are 1, but they must leave"
-    ):
+    with pytest.raises(ConfigurationError, match="evaluation_share together are 1"):
         settings_of(**FOUR)
 
 

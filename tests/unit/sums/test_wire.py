@@ -81,9 +81,7 @@ def test_small_integers_are_read(value: int) -> None:
 
 @pytest.mark.parametrize("value", [2**31 + 1, -(2**31) - 1, True, 1.0, "1", None])
 def test_other_integers_are_refused(value: Any) -> None:
-    with pytest.raises(
-        ProtocolError, match="'round' is missing or is not a small integer"
-    ):
+    with pytest.raises(ProtocolError, match="'round' is missing or is not a small"):
         packet(round=value).integer("round")
 
 
@@ -293,9 +291,7 @@ def test_bodies_are_read_as_they_were_written() -> None:
                 Request(Stage.SUM, SumRequest(2, 0, credentials=signed))
             )
         )
-    with pytest.raises(
-        ProtocolError, match="a message carries no release, but must have one"
-    ):
+    with pytest.raises(ProtocolError, match="a message carries no release, but must"):
         wire.decode_request(
             replace(wire.encode_request(Request(*bodies[3])), vector=None)
         )
@@ -306,9 +302,7 @@ def test_bodies_are_read_as_they_were_written() -> None:
     assert set(reply.fields) == {"header", "tag"}  # nothing that is empty
     assert set(reply.header) == {"status", "round", "attempt"}
     assert wire.decode_reply(reply, Stage.SUM, 3).masked.values.tolist() == [0, 1]
-    with pytest.raises(
-        ProtocolError, match="a message carries no vector, but must have one"
-    ):
+    with pytest.raises(ProtocolError, match="a message carries no vector, but must"):
         wire.decode_reply(replace(reply, vector=None), Stage.SUM, 3)
 
 
