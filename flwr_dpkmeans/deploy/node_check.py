@@ -109,6 +109,7 @@ def check(
     *,
     apps: bool,
     starting: bool = False,
+    patient: bool = False,
 ) -> list[Finding]:
     """Look at everything that a node needs, one finding for each item.
 
@@ -119,10 +120,14 @@ def check(
     """
     both, looks = (
         options.isolation is Isolation.SUBPROCESS,
-        NodeCheck(path, options, starting),
+        NodeCheck(path, options, starting, patient),
     )
     items = ["file", "app", "flower"]
-    items += ["port", "connection", "superlink", "clock"] if both or not apps else []
+    items += (
+        ["port", "connection", "superlink", "clock", "online"]
+        if both or not apps
+        else []
+    )
     if both or apps:
         items += [
             "home",
@@ -152,6 +157,7 @@ class NodeCheck:
     path: Path
     options: NodeOptions
     starting: bool = False
+    patient: bool = False
 
     def _file(self) -> str:
         require_unchangeable(self.path)
@@ -315,6 +321,24 @@ class NodeCheck:
         return f"{address} answers" + (
             ", with a certificate that holds" if answer.certificate else ""
         )
+
+    def _online(self) -> str:
+        """Two nodes of one key would share what one of them is asked for."""
+        options = self.options
+        if options.key is None:
+            return "not looked at: this node has no key of its own"
+        try:
+            is_online = self.answer.is_online
+        except (DPKMeansError, OSError, ValueError):  # which `superlink` says
+            raise NoteError("not known without an answer of the SuperLink") from None
+        process = None if self.starting else running(options)
+        if process is not None:
+            return f"process {process} of this machine is this node"
+        if not is_online:
+            return f"no other node uses the key {options.key}"
+        if self.patient:
+            raise NoteError(_private.ONLINE_ALREADY)
+        raise ConfigurationError(f"{_private.ONLINE_ALREADY}.")
 
     def _clock(self) -> str:
         allowed = "which refuses nodes whose clock is 5 s ahead, or 305 s behind"

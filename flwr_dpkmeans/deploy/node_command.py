@@ -197,6 +197,7 @@ def _node(
         options,
         apps=apps,
         starting=start,
+        patient=patient,
     )
     wrong = [finding for finding in findings if finding.verdict is Verdict.WRONG]
     for finding in findings:

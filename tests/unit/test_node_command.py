@@ -45,8 +45,8 @@ from simulations.flower.credentials import make_credentials
 
 ROOT = Path(__file__).resolve().parents[2]
 ITEMS = [
-    "file", "app", "flower", "port", "connection", "superlink", "clock", "home",
-    "answers", "policy", "identity",
+    "file", "app", "flower", "port", "connection", "superlink", "clock", "online",
+    "home",    "answers", "policy", "identity",
 ]  # fmt: skip
 ITEMS += [
     "ledger",
