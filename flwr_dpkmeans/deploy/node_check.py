@@ -52,6 +52,10 @@ from flwr_dpkmeans.deploy.invitation import (
     plain_certificates,
 )
 from flwr_dpkmeans.deploy.last_message import LastMessage, utc
+from flwr_dpkmeans.deploy.monitoring.start_pace import (
+    advised_timeout,
+    seconds_since_start,
+)
 from flwr_dpkmeans.deploy.node_options import Isolation, NodeOptions
 from flwr_dpkmeans.deploy.superlink_answer import (
     MOST_CLOCK_SECONDS,
@@ -74,6 +78,9 @@ from flwr_dpkmeans.node.node_log import unfinished_sentence
 from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.privacy.release import PrivacyUnit
+
+_SECONDS_TO_IMPORT = seconds_since_start()
+"""Of this process, which imports what an app does."""
 
 
 def running(options: NodeOptions) -> int | None:
@@ -142,6 +149,7 @@ def check(
             "output",
             "disk",
             "limits",
+            "pace",
             "user",
         ]
     return [finding_of(item, getattr(looks, f"_{item}")) for item in items]
@@ -703,6 +711,16 @@ class NodeCheck:
         require_programs_run(self.options.home)
         require_temporary_folder()
         return require_limits()
+
+    def _pace(self) -> str:
+        """Never wrong: another hour has another load."""
+        if _SECONDS_TO_IMPORT is None:
+            return "not known: the system does not tell when a process began"
+        advised = advised_timeout(_SECONDS_TO_IMPORT)
+        return (
+            f"a program needs {_SECONDS_TO_IMPORT:.1f} s to start here, as for each"
+            f" message: the server's round-timeout should be at least {advised:.0f}"
+        )
 
     def _user(self) -> str:
         """Which of the two lines of defence holds.

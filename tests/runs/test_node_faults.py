@@ -754,6 +754,8 @@ def test_the_sound_folder_has_no_fault(place: Place) -> None:
         "user"
     }  # who may be root
     assert found["identity"][1].endswith("pinned: ward-7, ward-8, ward-9")
+    words = r"a program needs [0-9.]+ s to start here, .* round-timeout .* least [0-9]+"
+    assert re.fullmatch(words, found["pace"][1])
 
 
 def test_a_node_that_runs_has_its_own_port_and_no_second_one_starts(

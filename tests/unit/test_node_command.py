@@ -57,6 +57,7 @@ ITEMS += [
     "output",
     "disk",
     "limits",
+    "pace",
     "user",
 ]
 
