@@ -46,10 +46,21 @@ from simulations.flower.credentials import make_credentials
 
 ROOT = Path(__file__).resolve().parents[2]
 ITEMS = [
-    "file", "app", "flower", "port", "connection", "superlink", "clock", "home",
-    "answers", "policy", "identity",
+    "file", "app", "flower", "port", "connection", "superlink", "clock", "online",
+    "home",    "answers", "policy", "identity",
 ]  # fmt: skip
-ITEMS += ["ledger", "run", "data", "units", "output", "disk", "limits", "user"]
+ITEMS += [
+    "ledger",
+    "run",
+    "data",
+    "belonging",
+    "units",
+    "output",
+    "disk",
+    "limits",
+    "pace",
+    "user",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -637,7 +648,7 @@ def test_check_says_what_the_data_have_cost_and_notes_a_data_set_under_another_n
         "has cost epsilon 1.25 per record; epsilon 0 per person; epsilon 0 per client"
     ) in said(capsys, "ledger")
     main(["node", "check", str(write_node(tmp_path, data_id="ward-7"))])
-    line = said(capsys, "ledger")
+    line = said(capsys, "belonging")
     assert line.startswith("wrong")
     assert f"knows nothing of 'ward-7', but of {rows!r}" in line
 
