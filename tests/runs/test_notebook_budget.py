@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from joblib import parallel_config
+from sklearn import clone
 from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -231,6 +233,27 @@ def test_other_processes_are_no_way_around_a_budget(tmp_path: Path) -> None:
     shared = pickle.loads(pickle.dumps(Budget(3.0, DELTA, path)))
     search().fit(ROWS, budget=shared)
     assert Budget(3.0, DELTA, path).n_fits == 19
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("backend", ["loky", "threading", "multiprocessing"])
+def test_a_search_of_several_jobs_is_counted_or_refused(
+    tmp_path: Path, backend: str
+) -> None:
+    two = clone(search()).set_params(n_jobs=2)
+    budget = Budget(3.0, DELTA)
+    with budget, parallel_config(backend, n_jobs=2):
+        if backend == "threading":
+            two.fit(ROWS)
+        else:
+            # loky hides the sentence behind an error of its own.
+            with pytest.raises((ConfigurationError, pickle.PicklingError)):
+                two.fit(ROWS)
+    assert budget.n_fits == (19 if backend == "threading" else 0)
+    shared = Budget(3.0, DELTA, tmp_path / "budget.jsonl")
+    with parallel_config(backend, n_jobs=2):
+        two.fit(ROWS, budget=shared)
+    assert shared.n_fits == 19
 
 
 # -- files -----------------------------------------------------------------------------

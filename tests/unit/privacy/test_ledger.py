@@ -44,7 +44,7 @@ from flwr_dpkmeans.node import ledger as ledger_module
 from flwr_dpkmeans.node.ledger import MemoryLedger, Past
 from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.privacy.gaussian import gaussian_delta, gaussian_epsilon
-from flwr_dpkmeans.privacy.gaussian_cost import GaussianCost, Total
+from flwr_dpkmeans.privacy.gaussian_cost import GaussianCost, Total, pair_cost
 
 ROOT = Path(ledger_module.__file__).parents[2]
 AnyLedger = FileLedger | MemoryLedger
@@ -555,6 +555,50 @@ def test_a_ledger_of_an_older_version_is_refused_and_not_misread(path: Path) -> 
     with pytest.raises(BudgetError, match=sentence):
         FileLedger(path).charge(entry("run-9"))
     assert len(verify_ledger(path)) == 1
+
+
+BEFORE_MU = """\
+{"run_id": "run-1", "data_id": "ward-7", "plan_digest": "ab12", "round_index": 1, \
+"attempt": 0, "release": "sums", "epsilon": 0.75, "delta": 1e-06, "unit": "record", \
+"time": "2026-11-28T12:00:00+00:00", "checksum": \
+"556ef0a7d4ab37654271ca014351221644df72f80672bc92a6ea846bf1262f5f"}
+{"run_id": "run-1", "data_id": "ward-7", "plan_digest": "ab12", "round_index": 2, \
+"attempt": 0, "release": "sums", "epsilon": 0.75, "delta": 1e-06, "unit": "record", \
+"time": "2026-11-28T12:00:00+00:00", "checksum": \
+"59cd68385af2e7ccb902eef633040d82d57f14718b5e7ac56f1d721cdf110109"}
+{"run_id": "run-2", "data_id": "ward-7", "plan_digest": "ab12", "round_index": 1, \
+"attempt": 0, "release": "sums", "epsilon": 0.5, "delta": 1e-06, "unit": "record", \
+"time": "2026-11-28T12:00:00+00:00", "checksum": \
+"95a424d8c26324753be0df41056112a9b8273a2305a4e42b07cec0f30ffdda3a"}
+"""
+"""As revision f12412af wrote it, whose ledgers added epsilons up."""
+
+
+def test_a_file_of_the_format_before_mu_is_read_and_becomes_no_cheaper(
+    path: Path,
+) -> None:
+    """Of two runs, of which one had two releases; whoever wrote it had a head, too."""
+    path.write_text(BEFORE_MU)
+    head = [json.loads(line)["checksum"] for line in BEFORE_MU.splitlines()]
+    counted = [
+        json.dumps({"entries": number, "checksum": checksum})
+        for number, checksum in enumerate(head, start=1)
+    ]
+    head_of(path).write_text("\n".join(counted) + "\n")
+    ledger = FileLedger(path)
+    first, second = pair_cost(0.75, 1e-6), pair_cost(0.5, 1e-6)
+    assert ledger.past("ward-7", "record").cost == first.and_run(second)
+    for run_id, cost, epsilon in (("run-2", first, 0.75), ("run-1", second, 0.5)):
+        alone = ledger.past("ward-7", "record", excluding_run=run_id).others
+        assert alone == cost
+        # No less than what Gaussian noise of that price tells.
+        assert alone.mu >= gaussian_cost(epsilon, 1e-6).mu
+    ledger.charge(entry("run-3", 1, 0.25))
+    after = FileLedger(path).past("ward-7", "record").cost
+    assert after.mu > first.and_run(second).mu
+    assert after.own_delta == 2e-6
+    assert path.read_text().startswith(BEFORE_MU)
+    assert len(verify_ledger(path)) == 0
 
 
 def test_one_edit_is_one_problem(filled: Path) -> None:
