@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pickle
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -219,6 +220,18 @@ def seen(home: Path, ask: Ask) -> Any:
     return grid.forms, [(entry.release, entry.epsilon) for entry in entries]
 
 
+def timed(ask: Ask, durations: list[float]) -> Ask:
+    """The same, with a note of how long it takes."""
+
+    def timed_ask(*question: Any) -> AppAnswer:
+        began = time.monotonic()
+        answer = ask(*question)
+        durations.append(time.monotonic() - began)
+        return answer
+
+    return timed_ask
+
+
 def require_nothing_told(
     folder: Path, attempt: str, how: Callable[[Path], Ask]
 ) -> None:
@@ -226,7 +239,11 @@ def require_nothing_told(
     for bit in (0, 1):
         room = folder / str(bit)
         room.mkdir()
-        told.append(seen(room / "home", how(write_app(room / "app", attempt, bit))))
+        ask = how(write_app(room / "app", attempt, bit))
+        durations: list[float] = []
+        told.append(seen(room / "home", timed(ask, durations)))
+        if how is in_its_own:
+            assert durations == [pytest.approx(SECONDS, abs=0.3)]
     assert len(told[0][0]) == 3  # a key, a vector, a tag
     assert told[0][1][0][0] == "arrays-1"
     assert told[0] == told[1]

@@ -97,8 +97,9 @@ class GateOptions(SettingsFile):
         gt=0.0,
         le=86400.0,
     )
-    """How long the app may take: the answer leaves when they are over, so that its time
-    tells nothing.
+    """The answer leaves when they are over, so that its time tells nothing.
+
+    The app is ended a quarter earlier, and at most 5 s.
     """
 
     confined: bool = True
