@@ -297,14 +297,18 @@ def test_what_does_not_fit_counts_as_zeros_and_the_rest_is_clipped(
     assert metric[0] == (32 if norm else 0)
 
 
-def test_an_app_of_numpy_clients_answers_what_flowers_strategies_ask_for() -> None:
+def test_an_app_of_numpy_clients_answers_what_flowers_strategies_ask_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Its owner reads what else it answered."""
+
     class Client(NumPyClient):
         def fit(self, parameters: Any, config: Any) -> Any:
             assert config == {"server-round": 1}
             return (
                 [parameters[0] + 1.0, parameters[1] - 2.0],
                 7,
-                {"loss": 0.5, "n": "x"},
+                {"loss": 0.5, "n": "x", "row 7": 1},
             )
 
     app = ClientApp(client_fn=lambda context: Client().to_client())
@@ -317,3 +321,4 @@ def test_an_app_of_numpy_clients_answers_what_flowers_strategies_ask_for() -> No
     answered = np.frombuffer(numbers).tolist()
     assert answered[:6] == [1.0, 1.0, -2.0, -2.0, 7.0, 0.5]
     assert np.isnan(answered[6:]).all()
+    assert capsys.readouterr().out == "dropped of the app's answer: ['row 7']\n"

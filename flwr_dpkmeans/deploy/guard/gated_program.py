@@ -86,6 +86,9 @@ def numbers_of(
     for name in before:
         move = after[name].astype(np.float64) - before[name].astype(np.float64)
         moves.append(np.ravel(move))
+    dropped = sorted(names_besides(content, metrics))
+    if dropped:
+        sys.stdout.write(f"dropped of the app's answer: {dropped}\n")
     measured = [_metric(content, name) for name in (EXAMPLES, *metrics)]
     numbers = np.concatenate([*moves, measured])
     return numbers.tobytes()
@@ -147,6 +150,14 @@ def only_arrays(content: RecordDict) -> Arrays:
 def layout_of(arrays: Arrays) -> Layout:
     """Names, shapes and types of arrays."""
     return {name: (array.shape, str(array.dtype)) for name, array in arrays.items()}
+
+
+def names_besides(content: RecordDict, metrics: Sequence[str]) -> set[str]:
+    """Names of records, and of metrics, that are there and that nobody asked for."""
+    names = set(content.config_records)
+    for record in content.metric_records.values():
+        names |= set(record)
+    return names - {EXAMPLES, *metrics}
 
 
 def _metric(content: RecordDict, name: str) -> float:
