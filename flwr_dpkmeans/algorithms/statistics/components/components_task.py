@@ -151,6 +151,7 @@ class PcaTask(DiscoveringTask):
         arrays = {
             "components": read.directions[:n_shown],
             "explained_variance": variances,
+            "explained_variance_error": of_variances,
             "explained_variance_ratio": variances / total,
             "angles": read.angles[:n_shown],
             "noise_floor": np.array([noisy.floor]),
