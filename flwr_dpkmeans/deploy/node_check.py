@@ -23,7 +23,11 @@ from flwr_dpkmeans.data.loading.declared_tables import load_stated
 from flwr_dpkmeans.data.loading.layout import Layout
 from flwr_dpkmeans.data.loading.schema_tables import look_by_schema
 from flwr_dpkmeans.data.loading.table import Table
-from flwr_dpkmeans.data.loading.unit_columns import UnitColumns, person_column_of
+from flwr_dpkmeans.data.loading.unit_columns import (
+    UnitColumns,
+    person_column_of,
+    weight_column_of,
+)
 from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Schema
 from flwr_dpkmeans.deploy.finding import Finding, NoteError
 from flwr_dpkmeans.deploy.findings import (
@@ -139,6 +143,9 @@ def check(
             "limits",
             "user",
         ]
+    if not options.allowed_apps:
+        # The app behind the gate reads its rows itself, which need be no table.
+        items = [item for item in items if item not in ("run", "data", "units")]
     return [finding_of(item, getattr(looks, f"_{item}")) for item in items]
 
 
@@ -585,7 +592,7 @@ class NodeCheck:
             options.query,
             UnitColumns(
                 person_column_of(options.person_column, self.schema),
-                weight=options.weight_column,
+                weight=weight_column_of(options.weight_column, self.schema),
             ),
         )
         return partial(load_stated, layout=layout, schema=self.schema)

@@ -385,7 +385,7 @@ class FederatedKMeans(PrivateClustering):
         ----------
         n_examples, n_features, n_clients : int
             Public shape; a guess is enough. Of features None: those of a schema, or of
-            bounds by column.
+            bounds by column. With ``max_weight`` the rows are what all weigh, over it.
         target_excess : float
             Fraction by which the cost may exceed the optimum, for the epsilon that this
             takes.

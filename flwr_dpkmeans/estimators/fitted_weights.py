@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from flwr_dpkmeans.data.files.formats.frames import frame_table
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.sums.option_rules import Rule
 from flwr_dpkmeans.sums.round import Array
@@ -22,6 +23,16 @@ def stated_maximum(max_weight: object) -> float:
         )
     most: float = _RULE.take("max_weight", max_weight)
     return most
+
+
+def weights_in(frame: object, name: str) -> object:
+    """What a frame's column of that name says, (n_rows,)."""
+    if not hasattr(frame, "columns") and not isinstance(frame, Mapping):
+        raise DataError(
+            f"the schema's weight_column is {name!r}, but a notebook reads it of data"
+            " frames only: give sample_weight, or frames."
+        )
+    return frame_table(frame).numbers_of("weight_column", name)
 
 
 def require_some_weight(weights: Sequence[Array]) -> None:

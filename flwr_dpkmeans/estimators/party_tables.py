@@ -42,6 +42,7 @@ from flwr_dpkmeans.estimators.fitted_persons import (
 from flwr_dpkmeans.estimators.fitted_weights import (
     require_some_weight,
     stated_maximum,
+    weights_in,
 )
 from flwr_dpkmeans.estimators.inputs import PartyTables
 from flwr_dpkmeans.estimators.made_tables import MadeTables
@@ -397,12 +398,22 @@ class Tables:
             return [values[rows] for rows in self.rows]
         return [values]
 
+    def _weights_of_schema(self) -> object:
+        """What the schema's column says of the tables, as they are given."""
+        name = "" if self.schema is None else self.schema.weight_column
+        if not name:
+            return None
+        listed = [weights_in(frame, name) for frame in self.frames]
+        return listed[0] if self.rows else listed
+
     def with_weights(self, sample_weight: object, max_weight: object) -> Tables:
         """The same tables, whose rows weigh what `sample_weight` says.
 
-        As the tables are given: one array for each, or of one table; None: rows have no
-        weights, and their public maximum is not looked at.
+        As the tables are given: one array for each, or of one table; None: what the
+        schema's column says, if there is a public maximum, or else no weights.
         """
+        if sample_weight is None and max_weight is not None:
+            sample_weight = self._weights_of_schema()
         if sample_weight is None:
             return self
         name = "sample_weight"
@@ -494,6 +505,8 @@ class Tables:
                 self.frames, schema, persons_known=persons_known
             )
         sentences += weight_doubts(self.max_weight, self.weights)
+        if schema is not None and schema.weight_column and not self.weights:
+            sentences += weight_doubts(None, self.parts)
         return tuple(LOCAL + sentence for sentence in sentences)
 
     def run(

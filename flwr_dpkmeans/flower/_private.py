@@ -169,6 +169,14 @@ def client_app_loader(folder: Path) -> Load:
     )
 
 
+def is_of_client_fn(app: ClientApp) -> bool:
+    """Whether an app was made of a ``client_fn``, such as one of NumPyClients.
+
+    The records that it answers are others than those of Flower's Message API.
+    """
+    return app._call is not None
+
+
 def missing_app_seams(app: str) -> list[str]:
     """Functions that a guard replaces and this version of Flower does not call.
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from flwr.app import Context, RecordDict
 from numpy.typing import NDArray
@@ -25,6 +27,7 @@ from flwr_dpkmeans import (
     Schema,
     federate,
 )
+from flwr_dpkmeans.data.loading.declared_tables import load_declared
 from flwr_dpkmeans.data.loading.layout import Layout
 from flwr_dpkmeans.data.loading.schema_tables import load_by_schema
 from flwr_dpkmeans.data.loading.source import load_source
@@ -37,6 +40,7 @@ from flwr_dpkmeans.errors import (
 )
 from flwr_dpkmeans.flower.client.node_table import load_client
 from flwr_dpkmeans.flower.client.simulated_tables import simulated_part
+from flwr_dpkmeans.flower.kmeans_client import KMeansClient, held_by
 from flwr_dpkmeans.flower.run_config import checked_strategy
 from flwr_dpkmeans.sums.persons.counted_persons import Persons
 from flwr_dpkmeans.sums.persons.row_units import RowUnits
@@ -252,6 +256,24 @@ def test_weights_reach_an_estimator_in_a_pipeline_and_a_search() -> None:
     assert np.array_equal(search.best_estimator_.cluster_centers_, expected)
 
 
+def test_report_page_and_forecast_say_what_is_counted(tmp_path: Path) -> None:
+    model = FederatedKMeans(2, bounds=(-1, 1), max_weight=4.0, **SEEDED)
+    model.fit(PARTS, sample_weight=FULL)
+    assert "in rows of weight 4 (private count)" in str(model.privacy_)
+    model.write(tmp_path / "run")
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "of weight 4 (private count)" in page
+    assert "units of weight" in page
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert metrics["noisy_counts"] == model.cluster_counts_.tolist()
+    loaded = FederatedKMeans.load(tmp_path / "run" / "model.json")
+    assert np.array_equal(loaded.cluster_counts_, model.cluster_counts_)
+    assert np.array_equal(model.model_.hierarchy.sizes(2), model.cluster_counts_)
+    forecast = model.plan(2_000, 2, 3, seeds=2, algorithms=["fastlloyd"])
+    assert any("rows of weight 4" in note for note in forecast.notes)
+    assert any("counted privately" in note for note in forecast.notes)
+
+
 # -- files -----------------------------------------------------------------------------
 
 WEIGHT_CELLS = ["1.5", "0", "9", "-1", "", "many", "inf", "4"]
@@ -261,11 +283,11 @@ def write_rows(folder: Path) -> Path:
     """Rows of a survey, a quarter of which have no weight that one could read."""
     rows = np.concatenate(PARTS)[:80]
     lines = [
-        f"{a:.3f},{WEIGHT_CELLS[number % 8]},{b:.3f}"
+        f"{a:.3f},{WEIGHT_CELLS[number % 8]},{b:.3f},{number % 20}"
         for number, (a, b, _) in enumerate(rows)
     ]
     path = folder / "survey.csv"
-    path.write_text("\n".join(["a,calibration,b", *lines]) + "\n")
+    path.write_text("\n".join(["a,calibration,b,who", *lines]) + "\n")
     return path
 
 
@@ -289,18 +311,20 @@ def test_a_node_reads_what_its_rows_weigh(
     if table_bytes is not None:
         set_limits(table_bytes=table_bytes)
     path = write_rows(tmp_path)
-    units = UnitColumns(weight="calibration")
+    units = UnitColumns("who", b"key", "calibration")
     number = {"kind": "number", "bounds": (-1, 1)}
     schema = Schema(columns={"a": number, "b": number})
     tables = [
-        load_client(node_of(path, **{"weight-column": "calibration"})),
+        load_declared(path, Layout(("a", "calibration", "b", "who"), units=units)),
         load_by_schema(path, schema, Layout(units=units)),
         load_source(str(path), units=units),
     ]
     for table in tables:
-        assert table.points.shape == (80, 2)
+        client = KMeansClient(**held_by(table))
+        assert client.points.shape == (80, 2)
+        assert client.persons.n_persons == 20
         assert np.array_equal(
-            np.asarray(table.weights)[:8],
+            np.asarray(client.weights)[:8],
             [1.5, 0.0, 9.0, -1.0, np.nan, np.nan, np.inf, 4.0],
             equal_nan=True,
         )
@@ -321,6 +345,31 @@ def test_cells_that_are_no_weights_count_as_nothing_on_a_node(tmp_path: Path) ->
         centres.append(client.cluster_centers_)
     assert np.array_equal(*centres[:2])
     assert not np.array_equal(*centres[1:])
+
+
+def test_a_schema_names_the_column_of_weights(tmp_path: Path) -> None:
+    number = {"kind": "number", "bounds": (-1, 1)}
+    schema = Schema(columns={"a": number, "b": number}, weight_column="calibration")
+    assert Schema(**schema.to_dict()) == schema
+    assert schema.digest == Schema(columns={"a": number, "b": number}).digest
+    with pytest.raises(ValueError, match="weight_column is 'a', which is a column"):
+        Schema(columns={"a": number}, weight_column="a")
+    table = pd.DataFrame(PARTS[0], columns=["a", "b", "calibration"]).abs()
+    weights = table["calibration"]
+    options = {"max_weight": 2.0, "noise": "seeded", "random_state": 1}
+    model = DPKMeans(2, bounds=schema, **options)
+    named = model.fit(table).cluster_centers_
+    assert np.array_equal(named, model.fit(table, None, weights).cluster_centers_)
+    with pytest.warns(InputWarning, match="this run counted each row once"):
+        model.set_params(max_weight=None).fit(table)
+    path = tmp_path / "schema.toml"
+    path.write_text(
+        "weight_column = 'calibration'\n"
+        + "".join(f"[columns.{c}]\nkind = 'number'\nbounds = [-1, 1]\n" for c in "ab")
+    )
+    context = node_of(write_rows(tmp_path), schema=str(path))
+    del context.node_config["columns"]
+    assert np.asarray(load_client(context).weights)[0] == 1.5
 
 
 def test_a_node_says_to_itself_which_rows_count_otherwise(tmp_path: Path) -> None:

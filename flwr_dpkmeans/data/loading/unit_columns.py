@@ -39,6 +39,13 @@ def person_column_of(stated: str, schema: Schema | None) -> str:
     return schema.person_column
 
 
+def weight_column_of(stated: str, schema: Schema | None) -> str:
+    """Return the name of that column: as stated, or else the schema's."""
+    if stated or schema is None:
+        return stated
+    return schema.weight_column
+
+
 def digests_of(raw: RawTable, units: UnitColumns) -> NDArray[np.float64] | None:
     """Hash the cells of a table's person column, (n_rows, 2); None without one.
 

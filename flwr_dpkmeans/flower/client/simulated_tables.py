@@ -20,7 +20,11 @@ from flwr_dpkmeans.data.loading.person_ids import SIMULATED_KEY
 from flwr_dpkmeans.data.loading.row_weights import validate_weights
 from flwr_dpkmeans.data.loading.source import load_source_once
 from flwr_dpkmeans.data.loading.table import Table
-from flwr_dpkmeans.data.loading.unit_columns import UnitColumns, person_column_of
+from flwr_dpkmeans.data.loading.unit_columns import (
+    UnitColumns,
+    person_column_of,
+    weight_column_of,
+)
 from flwr_dpkmeans.data.schema_source import schema_of
 from flwr_dpkmeans.data.simulated.mixture import MixtureClients
 from flwr_dpkmeans.data.simulated.partition import (
@@ -82,8 +86,13 @@ def _salt_of(context: Context) -> int:
 def _unit_columns(run: RunValues) -> UnitColumns:
     """The columns that say how rows count: the run's, or else its schema's."""
     stated = str(run.get("person-column", ""))
-    name = person_column_of(stated, schema_of(run.get("bounds")))
-    return UnitColumns(name, SIMULATED_KEY, str(run.get("weight-column", "")))
+    stated_weight = str(run.get("weight-column", ""))
+    schema = schema_of(run.get("bounds"))
+    return UnitColumns(
+        person_column_of(stated, schema),
+        SIMULATED_KEY,
+        weight_column_of(stated_weight, schema),
+    )
 
 
 def _dialect_of(run: RunValues) -> Dialect:
