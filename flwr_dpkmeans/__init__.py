@@ -34,11 +34,14 @@ _EXPORTS = {
     "estimators.federate": "federate",
     "estimators.budgets.fit_budget": "Budget",
     "estimators.bayes_classifiers": "DPNaiveBayes FederatedNaiveBayes",
+    "estimators.statistics.federated_pca": "FederatedPCA",
+    "estimators.statistics.federated_quantiles": "FederatedQuantiles",
     "flower.strategy": "PrivateKMeans",
     "flower.strategies.baseline_lloyd": "Lloyd",
     "flower.strategies.feddp": "FedDPKMeans",
     "flower.strategies.noisy_lloyd": "FastLloyd GLloyd SuLloyd",
     "flower.strategies.proxy_strategy": "ProxyLloyd",
+    "flower.strategies.secure_mean": "SecureMean",
     "flower.strategies.secure_sum": "SecureSum",
     "flower.strategies.server_starts": (
         "ServerKMeansPlusPlus ServerLloyd SpherePacking"

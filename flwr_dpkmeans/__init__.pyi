@@ -40,6 +40,12 @@ from flwr_dpkmeans.estimators.budgets.fit_budget import Budget as Budget
 from flwr_dpkmeans.estimators.dp_kmeans import DPKMeans as DPKMeans
 from flwr_dpkmeans.estimators.federate import federate as federate
 from flwr_dpkmeans.estimators.federated_kmeans import FederatedKMeans as FederatedKMeans
+from flwr_dpkmeans.estimators.statistics.federated_pca import (
+    FederatedPCA as FederatedPCA,
+)
+from flwr_dpkmeans.estimators.statistics.federated_quantiles import (
+    FederatedQuantiles as FederatedQuantiles,
+)
 from flwr_dpkmeans.flower.client.wrapped_app import secure_sum_mod as secure_sum_mod
 from flwr_dpkmeans.flower.client_app import client_app as client_app
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient as KMeansClient
@@ -50,6 +56,7 @@ from flwr_dpkmeans.flower.strategies.noisy_lloyd import FastLloyd as FastLloyd
 from flwr_dpkmeans.flower.strategies.noisy_lloyd import GLloyd as GLloyd
 from flwr_dpkmeans.flower.strategies.noisy_lloyd import SuLloyd as SuLloyd
 from flwr_dpkmeans.flower.strategies.proxy_strategy import ProxyLloyd as ProxyLloyd
+from flwr_dpkmeans.flower.strategies.secure_mean import SecureMean as SecureMean
 from flwr_dpkmeans.flower.strategies.secure_sum import SecureSum as SecureSum
 from flwr_dpkmeans.flower.strategies.server_starts import (
     ServerKMeansPlusPlus as ServerKMeansPlusPlus,

@@ -25,6 +25,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import pytest
 from hypothesis import HealthCheck, settings
 from support import nightly
+from support.watching import stop_watching
 
 from flwr_dpkmeans.log import Place, placed
 from flwr_dpkmeans.resources import limits, resource_limits
@@ -57,6 +58,13 @@ def _logging() -> Iterator[None]:
     before = (logger.propagate, logger.level, list(logger.handlers))
     yield
     logger.propagate, logger.level, logger.handlers[:] = before
+
+
+@pytest.fixture(autouse=True)
+def _watching() -> Iterator[None]:
+    """No test watches calls of another's."""
+    yield
+    stop_watching()
 
 
 @pytest.fixture

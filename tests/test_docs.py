@@ -63,7 +63,7 @@ def public_members(module: ModuleType) -> Iterator[tuple[str, Any]]:
         if not (inspect.isfunction(member) or inspect.isclass(member)):
             continue
         yield name, member
-        # A list: validators that are built at the first look are set on the class.
+        # A list, since validators built at the first look are set on the class.
         attributes = list(vars(member).items()) if inspect.isclass(member) else []
         for attribute, method in attributes:
             function = getattr(method, "__func__", getattr(method, "fget", method))

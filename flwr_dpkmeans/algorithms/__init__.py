@@ -22,6 +22,8 @@ _TASKS = {
     "naive_bayes": "statistics.naive_bayes:NaiveBayesTask",
     "moments": "statistics.moments_task:MomentsTask",
     "histograms": "statistics.histograms_task:HistogramsTask",
+    "quantiles": "statistics.quantiles.quantiles_task:QuantilesTask",
+    "pca": "statistics.components.components_task:PcaTask",
     "radii": "statistics.radii_task:RadiiTask",
     "array_sum": "statistics.array_sum:ArraySumTask",
     "exact_array_sum": "statistics.exact_array_sum:ExactArraySumTask",

@@ -178,12 +178,13 @@ class KMeansTask(Task):
         deviation, _ = counts_std(plan)
         errors = {"centroids": half_widths}
         if deviation > 0.0:
-            errors["counts"] = np.full(len(scaled), NORMAL_QUANTILE * deviation)
+            of_sizes = NORMAL_QUANTILE * deviation * plan.settings.weight_unit
+            errors["counts"] = np.full(len(scaled), of_sizes)
         arrays = {
             "centroids": centroids,
             "cluster_centers_error": half_widths,
             "scaled": scaled,
-            "counts": state.counts,
+            "counts": state.counts * plan.settings.weight_unit,
             **beside,
         }
         return Result(arrays, errors, _AXES)

@@ -168,6 +168,9 @@ class Schema(Stated):
     person_column : str
         The column that says whose row it is, for ``unit="person"``: neither clustered
         nor profiled, and no part of what parties agree on.
+    weight_column : str
+        The column that says what a row weighs, for runs with ``max_weight``; as
+        `person_column`.
     gap_share : float
         What part of the budget it takes to count the cells that are there, by cluster,
         of each column whose gaps stay in the clustering (``missing = "centre"``); 0:
@@ -201,6 +204,7 @@ class Schema(Stated):
     gap_share: float = Field(_USUAL_GAP_SHARE, ge=0.0, lt=0.5)
     person_column: str = ""
     """Whose row it is: see `Persons`. No part of what parties agree on, as the next."""
+    weight_column: str = ""
     file: Dialect = UNSTATED
     """How files of delimited text are written; a party's own file may differ."""
 
@@ -226,7 +230,8 @@ class Schema(Stated):
         self._require_clustered_or_profiled()
         self._require_no_cycle_in_profile()
         self._require_shares_with_a_use()
-        self._require_person_apart()
+        self._require_apart("person_column", "whose row it is")
+        self._require_apart("weight_column", "what a row weighs")
         for names in ([column.name for column in self.columns], self.feature_names):
             if len(set(names)) < len(names):
                 raise ValueError(
@@ -281,12 +286,13 @@ class Schema(Stated):
             )
             raise ValueError(f"{total}, but they must be below 0.5: lower one of them")
 
-    def _require_person_apart(self) -> None:
-        """Refuse to cluster or profile the column that says whose row it is."""
-        if self.person_column in {column.name for column in self.columns}:
+    def _require_apart(self, what: str, says: str) -> None:
+        """Refuse to cluster or profile a column that says how a row counts."""
+        name = getattr(self, what)
+        if name in {column.name for column in self.columns}:
             raise ValueError(
-                f"person_column is {self.person_column!r}, which is a column of it, but"
-                " whose row it is says nothing about the row: leave it out of columns"
+                f"{what} is {name!r}, which is a column of it, but {says} says nothing"
+                " about the row: leave it out of columns"
             )
 
     @classmethod
@@ -320,6 +326,8 @@ class Schema(Stated):
             keys["gap_share"] = self.gap_share
         if self.person_column:
             keys["person_column"] = self.person_column
+        if self.weight_column:
+            keys["weight_column"] = self.weight_column
         if self.file != UNSTATED:
             keys["file"] = self.file.stated()
         keys["columns"] = {column.name: column.to_dict() for column in self.columns}
@@ -331,7 +339,7 @@ class Schema(Stated):
 
         Parties' files may be written differently.
         """
-        own_keys = ("file", "person_column")
+        own_keys = ("file", "person_column", "weight_column")
         agreed = {
             key: value for key, value in self.to_dict().items() if key not in own_keys
         }
@@ -379,6 +387,7 @@ class Schema(Stated):
             "scale": self.scale,
             "file": self.file,
             "person_column": self.person_column,
+            "weight_column": self.weight_column,
         }
         if any(column.missing == Missing.CENTRE for column in columns):
             parts["gap_share"] = 0.0

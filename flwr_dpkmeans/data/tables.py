@@ -32,12 +32,13 @@ from flwr_dpkmeans.data.files.raw_table import RawTable
 from flwr_dpkmeans.data.files.reader import open_table
 from flwr_dpkmeans.data.files.split_column import values_of
 from flwr_dpkmeans.data.frame_names import require_names
-from flwr_dpkmeans.data.loading.person_column import (
-    NO_PERSONS,
-    PersonColumn,
-    digests_of,
-)
 from flwr_dpkmeans.data.loading.table import Table
+from flwr_dpkmeans.data.loading.unit_columns import (
+    NO_UNITS,
+    UnitColumns,
+    digests_of,
+    weights_of,
+)
 from flwr_dpkmeans.data.said_once import say_once
 from flwr_dpkmeans.data.store import Store
 from flwr_dpkmeans.errors import DataError
@@ -51,7 +52,7 @@ def load_table(
     ignored: Collection[str] = (),
     columns: Collection[str] = (),
     dialect: Dialect = UNSTATED,
-    person: PersonColumn = NO_PERSONS,
+    units: UnitColumns = NO_UNITS,
 ) -> Table:
     """Load the numeric columns of a file, as a simulation does.
 
@@ -79,8 +80,8 @@ def load_table(
         Of a file with names only these are looked at besides; empty: all.
     dialect : Dialect
         What is stated of a file of delimited text.
-    person : PersonColumn
-        Column that says whose row it is, which is left out.
+    units : UnitColumns
+        Columns that say whose a row is and what it weighs, which are left out.
 
     Raises
     ------
@@ -94,7 +95,7 @@ def load_table(
         partition_column,
         ignored,
         columns,
-        person,
+        units,
     )
     table = Table.joined(survey.blocks(), Store(), path)
     say_doubts(opened)
@@ -134,14 +135,14 @@ class _Survey:
         partition_column: str,
         ignored: Collection[str],
         columns: Collection[str],
-        person: PersonColumn,
+        units: UnitColumns,
     ) -> None:
         self._opened = opened
         self._label_column = label_column
         self._partition_column = partition_column
         self._ignored = ignored
         self._columns = columns
-        self._person = person
+        self._units = units
         self.split_by = list[RawColumn]()
         self.names = list[str]()
         self.named = False
@@ -152,15 +153,16 @@ class _Survey:
 
     def blocks(self) -> Iterator[Table]:
         """Yield all columns as points; text is NaN."""
-        texts = {self._partition_column, self._person.name}
+        texts = {self._partition_column, self._units.person}
         use = ColumnUse(texts=texts, keeps_text=False)
         for raw in self._opened.blocks(use):
             by = raw.column_of("partition_column", self._partition_column)
             if by is not None:
                 self.split_by.append(by)
             label = raw.column_of("label_column", self._label_column)
-            person = raw.column_of("person_column", self._person.name)
-            chosen = self._chosen(raw, (label, by, person))
+            person = raw.column_of("person_column", self._units.person)
+            weight = raw.column_of("weight_column", self._units.weight)
+            chosen = self._chosen(raw, (label, by, person, weight))
             self._table, self.named = raw, raw.named
             self.names = [column.name for column in chosen]
             self._count(chosen)
@@ -168,7 +170,8 @@ class _Survey:
             yield Table(
                 np.stack(numbers, axis=1),
                 labels=raw.labels(self._label_column),
-                persons=digests_of(raw, self._person),
+                persons=digests_of(raw, self._units),
+                weights=weights_of(raw, self._units),
             )
 
     def _chosen(

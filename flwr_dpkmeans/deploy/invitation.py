@@ -23,8 +23,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from flwr_dpkmeans.deploy.node_options import Sha256
-from flwr_dpkmeans.deploy.settings_file import SettingsFile
+from flwr_dpkmeans.deploy.settings_file import SettingsFile, Sha256
 from flwr_dpkmeans.errors import ConfigurationError, finding, nearest
 from flwr_dpkmeans.node.durable_files import locked
 from flwr_dpkmeans.node.identity import write_new

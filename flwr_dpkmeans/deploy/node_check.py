@@ -21,14 +21,19 @@ from cryptography import x509
 from flwr_dpkmeans.data.files.sources import is_clustered
 from flwr_dpkmeans.data.loading.declared_tables import load_stated
 from flwr_dpkmeans.data.loading.layout import Layout
-from flwr_dpkmeans.data.loading.person_column import PersonColumn, person_column_of
 from flwr_dpkmeans.data.loading.row_facts import RowFacts
 from flwr_dpkmeans.data.loading.schema_tables import look_by_schema
 from flwr_dpkmeans.data.loading.table import Table
+from flwr_dpkmeans.data.loading.unit_columns import (
+    UnitColumns,
+    person_column_of,
+    weight_column_of,
+)
 from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Schema
 from flwr_dpkmeans.deploy.finding import Finding, NoteError
 from flwr_dpkmeans.deploy.findings import (
     app_hash,
+    existing,
     finding_of,
     is_this_machine,
     require_days,
@@ -40,6 +45,7 @@ from flwr_dpkmeans.deploy.findings import (
     require_unchangeable,
     require_writable,
 )
+from flwr_dpkmeans.deploy.guard.confinement import can_confine
 from flwr_dpkmeans.deploy.guard.private_folder import require_private
 from flwr_dpkmeans.deploy.guard.process_limits import (
     require_limits,
@@ -140,6 +146,7 @@ def check(
             "home",
             "answers",
             "policy",
+            *(["gate"] if options.gate else []),
             "identity",
             "ledger",
             "run",
@@ -152,6 +159,9 @@ def check(
             "pace",
             "user",
         ]
+    if not options.allowed_apps:
+        # The app behind the gate reads its rows itself, which need be no table.
+        items = [item for item in items if item not in ("run", "data", "units")]
     return [finding_of(item, getattr(looks, f"_{item}")) for item in items]
 
 
@@ -172,7 +182,7 @@ class NodeCheck:
         return f"only its owner and root can change {self.path}"
 
     def _app(self) -> str:
-        allowed, invitation = self.options.allowed_apps, self.invitation
+        allowed, invitation = self.options.runnable_apps, self.invitation
         if not all(app.strip("0") for app in allowed):
             raise ConfigurationError(
                 "allowed-apps still has the example's zeros: put the hash of a reviewed"
@@ -189,6 +199,35 @@ class NodeCheck:
                     " put it there."
                 )
         return f"allows {len(allowed)} app(s): {', '.join(app[:16] for app in allowed)}"
+
+    def _gate(self) -> str:
+        """Whether the app behind the gate can be run as is stated."""
+        gate, rules = self.options.gate, self.rules
+        assert gate is not None
+        if not gate.confined:
+            raise NoteError(
+                f"the app {gate.app[:16]} may reach networks and files of this user:"
+                " confine it by the container"
+            )
+        if not can_confine(existing(self.options.home)):
+            raise ConfigurationError(
+                "this system cannot confine an app's process (unshare, Landlock): allow"
+                " that, or say confined = false in [gate] and confine the container."
+            )
+        for unit, units in (
+            ("client", rules.allowed_units),
+            ("distributed", rules.allowed_trust),
+        ):
+            if units and unit not in units:
+                raise ConfigurationError(
+                    f"{self.options.policy} does not allow {unit!r}, as every run of an"
+                    " app behind the gate is: add it."
+                )
+        return (
+            f"behind it runs {gate.app[:16]}, at most epsilon"
+            f" {gate.epsilon_per_round:g} for a round at delta"
+            f" {gate.delta_per_round:g}; {gate.size} numbers leave"
+        )
 
     def _flower(self) -> str:
         flower = _private.flower_version()
@@ -576,7 +615,10 @@ class NodeCheck:
             options.label_column,
             options.dialect,
             options.query,
-            PersonColumn(person_column_of(options.person_column, self.schema)),
+            UnitColumns(
+                person_column_of(options.person_column, self.schema),
+                weight=weight_column_of(options.weight_column, self.schema),
+            ),
         )
         return partial(load_stated, layout=layout, schema=self.schema)
 
@@ -621,7 +663,8 @@ class NodeCheck:
     @property
     def row_facts(self) -> RowFacts | None:
         """By what the table is known again."""
-        if self.cluster:
+        if not self.options.allowed_apps or self.cluster:
+            # Nor does this node read the rows of an app behind the gate.
             return None
         return RowFacts.of(self.table.points, self.table.names)
 

@@ -57,6 +57,7 @@ SUPERNODE = (
 It parses approved apps only, and ends when it cannot answer.
 """
 _CONFIG, _PREFIX = "node-config.toml", "flwr-dpkmeans-"
+_GATE = "gate.json"
 _LOOK_SECONDS = 0.05
 
 
@@ -368,7 +369,7 @@ def supernode_command(
         *SUPERNODE,
         *(["--wait"] if patient else []),
         "--allowed-apps",
-        ",".join(options.allowed_apps),
+        ",".join(options.runnable_apps),
         "--superlink",
         options.superlink,
         "--isolation",
@@ -416,20 +417,39 @@ def _environment(options: NodeOptions, *, apps: bool) -> Mapping[str, str]:
     return (
         environment
         | {"FLWR_HOME": str(options.home)}
-        | guarded_environment(options.home, frozenset(options.allowed_apps))
+        | guarded_environment(
+            options.home,
+            frozenset(options.runnable_apps),
+            gate=gate_file(options),
+        )
     )
+
+
+def gate_file(options: NodeOptions) -> Path | None:
+    """Write the table [gate] where the guard's programs read it, if there is one."""
+    path = options.home / _GATE
+    path.unlink(missing_ok=True)
+    if options.gate is None:
+        return None
+    return write_new(path, options.gate.model_dump_json(by_alias=True).encode())
 
 
 def guarded_environment(
     home: Path,
     allowed: frozenset[str],
     app: str = CLIENT_APP,
+    gate: Path | None = None,
 ) -> dict[str, str]:
     """Write guarded programs for apps into a private home.
 
     And return the variables with which Flower uses them.
     """
-    guard = Guard(allowed, home / "guarded-apps", home / "alerts.log")
+    guard = Guard(
+        allowed,
+        home / "guarded-apps",
+        home / "alerts.log",
+        gate,
+    )
     return write_programs(guard, home / GUARDED, app)
 
 

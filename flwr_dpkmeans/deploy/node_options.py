@@ -13,7 +13,13 @@ from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
 from flwr_dpkmeans.data.files.dialect import Dialect
 from flwr_dpkmeans.data.files.sources import is_clustered
-from flwr_dpkmeans.deploy.settings_file import LocalPath, SettingsFile, located
+from flwr_dpkmeans.deploy.gate.gate_options import GateOptions
+from flwr_dpkmeans.deploy.settings_file import (
+    LocalPath,
+    SettingsFile,
+    Sha256,
+    located,
+)
 
 
 class Isolation(StrEnum):
@@ -46,9 +52,6 @@ def _source(source: str, info: ValidationInfo) -> str:
     return located_source(source, Path(info.context or ""))
 
 
-Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-
-
 def _separated(names: tuple[str, ...]) -> str:
     """Names as the app reads them; a single star means all and has no quotes."""
     if names == ("*",):
@@ -70,10 +73,12 @@ class NodeOptions(SettingsFile):
     """The own copy of the project (or its .fab file), which allowed-apps is held
     against.
     """
-    allowed_apps: tuple[Sha256, ...] = Field(min_length=1, strict=False)
+    allowed_apps: tuple[Sha256, ...] = Field(strict=False)
     """SHA-256 of every app (FAB) that may run, as ``python -m flwr_dpkmeans node hash``
     prints it after a review.
     """
+    gate: GateOptions | None = None
+    """An app of somebody else, and what of its answers may leave: a table [gate]."""
     superlink: str
     """Address of the SuperLink, such as "superlink.example.org:443"."""
     home: LocalPath
@@ -155,6 +160,8 @@ class NodeOptions(SettingsFile):
     """Column that says whose row it is, for runs with unit "person"; "": the schema's,
     or none.
     """
+    weight_column: str = ""
+    """Column that says what a row weighs, for runs with max-weight; "": none."""
     profile_columns: tuple[str, ...] = Field((), strict=False)
     """Columns that the local profile describes besides those that are clustered.
 
@@ -186,6 +193,16 @@ class NodeOptions(SettingsFile):
                 "runtime-secret and isolation='process' belong together: give both or"
                 " neither"
             )
+        if not self.runnable_apps:
+            raise ValueError(
+                "allowed-apps is [] without a [gate], so that no app may run: put the"
+                " hash of a reviewed app there"
+            )
+        if self.gate and self.gate.app in self.allowed_apps:
+            raise ValueError(
+                "the gate's app is among allowed-apps, as which it would run without"
+                " the gate: take it out there"
+            )
         _ = self.dialect
         if self.insecure and (self.key or self.root_certificates):
             raise ValueError(
@@ -215,6 +232,12 @@ class NodeOptions(SettingsFile):
             if self.header
             else Dialect(header=False).over(Dialect(**stated))
         )
+
+    @property
+    def runnable_apps(self) -> tuple[str, ...]:
+        """Those that are allowed, and the one behind the gate."""
+        gated = (self.gate.app,) if self.gate else ()
+        return (*self.allowed_apps, *gated)
 
     @property
     def data_file(self) -> Path | None:
@@ -266,6 +289,7 @@ _NODE_CONFIG = (
     "output",
     "label_column",
     "person_column",
+    "weight_column",
     "log_format",
     "log_file",
     "query",

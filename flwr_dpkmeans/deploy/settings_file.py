@@ -39,6 +39,8 @@ def _located(path: Path, info: ValidationInfo) -> Path:
     return located(path, Path(info.context or ""))
 
 
+Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+"""Of a whole app (FAB)."""
 LocalPath = Annotated[Path, Field(strict=False), AfterValidator(_located)]
 
 

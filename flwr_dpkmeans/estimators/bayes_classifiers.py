@@ -56,7 +56,7 @@ AXES = {
     "chances": ("class", "category"),
 }
 """What is learnt, and what the axes of each array count."""
-_RUN = ("epsilon", "delta", "noise", "random_state", "n_examples")
+_RUN = ("epsilon", "delta", "noise", "random_state", "n_examples", "max_weight")
 
 
 @dataclass(eq=False, repr=False)
@@ -78,6 +78,7 @@ class _NaiveBayesClassifier(
     noise: str = "secure"
     random_state: run_options.Seed = None
     n_examples: int | str | None = None
+    max_weight: float | None = None
 
     def __new__(cls, *_: object, **arguments: object) -> Self:
         """Say of an unknown argument which one is meant; all others are the fields."""
@@ -332,7 +333,7 @@ class DPNaiveBayes(_NaiveBayesClassifier):
     Parameters
     ----------
     n_classes, classes, epsilon, delta, bounds, categories, smoothing, noise, \
-    random_state, n_examples
+    random_state, n_examples, max_weight
         As in `FederatedNaiveBayes`.
 
     Notes
@@ -356,6 +357,7 @@ class DPNaiveBayes(_NaiveBayesClassifier):
         self,
         X: ArrayLike,
         y: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
         *,
         persons: ArrayLike | str | None = None,
         budget: Budget | None = None,
@@ -363,12 +365,14 @@ class DPNaiveBayes(_NaiveBayesClassifier):
     ) -> Self:
         """Learn from the rows of a table, (n, n_features), and their classes, (n,).
 
-        `persons`, ids, (n,), or the name of a column, say whose row each is: then all
-        rows of a person are protected. The fit is charged to the `budget`.
+        `sample_weight`, (n,), is what each row weighs. `persons`, ids, (n,), or the
+        name of a column, say whose row each is: then all rows of a person are
+        protected. The fit is charged to the `budget`.
         """
         require_no_others(unknown)
         schema = schema_of(self.bounds)
         tables = Tables.alone(X, schema, persons)
+        tables = tables.with_weights(sample_weight, self.max_weight)
         require_declared(self.n_examples, tables.total)
         self.schema_ = schema
         federation = CURATED | {"engine": "direct", "budget": budget}
@@ -414,6 +418,9 @@ class FederatedNaiveBayes(_NaiveBayesClassifier):
     n_examples : int or "private", optional
         Public number of rows; None: the total of the parts, or a private count where a
         schema drops rows.
+    max_weight : float, optional
+        Public maximum of a row's ``sample_weight``: a row of this weight counts as one,
+        also in `smoothing`.
 
     Attributes
     ----------
@@ -453,6 +460,7 @@ class FederatedNaiveBayes(_NaiveBayesClassifier):
         self,
         X: PartyTables,
         y: PartyLabels | None = None,
+        sample_weight: object = None,
         *,
         groups: ArrayLike | None = None,
         persons: object = None,
@@ -463,9 +471,9 @@ class FederatedNaiveBayes(_NaiveBayesClassifier):
 
         Each is a list, or a mapping by the parties' names. With `groups`, (n,), the
         party of each row, `X` is one table of all rows, (n, n_features), and `y` is
-        (n,), as scikit-learn's pipelines and searches have them. `persons` are as in
-        `FederatedKMeans.fit`: then all rows of a person at one party are protected. The
-        fit is charged to the `budget`.
+        (n,), as scikit-learn's pipelines and searches have them. `sample_weight` and
+        `persons` are as in `FederatedKMeans.fit`: then all rows of a person at one
+        party are protected. The fit is charged to the `budget`.
         """
         require_no_others(unknown)
         schema = schema_of(self.bounds)
@@ -483,6 +491,7 @@ class FederatedNaiveBayes(_NaiveBayesClassifier):
             groups=groups,
             schema=schema,
         ).with_persons(ids)
+        tables = tables.with_weights(sample_weight, self.max_weight)
         self.schema_ = schema
         labels = y if groups is None else _one_column(y)
         federation = {

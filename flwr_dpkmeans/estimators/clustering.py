@@ -29,7 +29,9 @@ from flwr_dpkmeans.algorithms.profile.profile_reading import (
 )
 from flwr_dpkmeans.algorithms.server.resolved_bounds import is_private
 from flwr_dpkmeans.data.bounds.stated_bounds import doubtful_pairs
+from flwr_dpkmeans.data.loading.row_weights import validate_weights
 from flwr_dpkmeans.data.points import Bounds
+from flwr_dpkmeans.data.row_labels import in_order_of, row_labels
 from flwr_dpkmeans.data.schema import Encoded
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.estimators.budgets.fit_budget import Budget, CountedFits, charge_fit
@@ -154,6 +156,7 @@ class PrivateClustering(
     server_data: ArrayLike | None = None
     n_examples: int | str | PrivateCount | None = None
     evaluation: str | Evaluation | ExactEvaluation | None = None
+    max_weight: float | None = None
 
     def __new__(cls, *_: object, **arguments: object) -> Self:
         """Say of an unknown argument where it has gone; all others are the fields."""
@@ -216,7 +219,7 @@ class PrivateClustering(
         self,
         X: PartyTables,
         y: object = None,
-        sample_weight: None = None,
+        sample_weight: ArrayLike | None = None,
     ) -> float:
         """Minus the sum of squared distances to the nearest centroid; local.
 
@@ -225,14 +228,10 @@ class PrivateClustering(
         schema, whose columns have units of their own, in the lengths that it states
         (`Schema.lengths`: the ranges, or the units where ``scale`` is "none", over the
         weights), so that models of one schema can be compared; rows that it leaves out
-        are in no sum. `X` is a table, or parties' tables as `fit` takes them in memory,
-        which a search over parties gives. There are no weights.
+        are in no sum. `X` is a table, with what its rows weigh, (n_rows,), if they do;
+        or parties' tables as `fit` takes them in memory, which a search over parties
+        gives.
         """
-        if sample_weight is not None:
-            raise ConfigurationError(
-                "sample_weight was given, but a score counts each row once: leave it"
-                " out."
-            )
         check_is_fitted(self)
         lengths = np.ones(self.n_features_in_)
         if self.schema_ is not None:
@@ -241,6 +240,8 @@ class PrivateClustering(
         cost = 0.0
         has_warned = False
         tables = tables_in(X) or [X]
+        if sample_weight is not None:
+            return -self._weighed_cost(X, lengths, sample_weight)
         if not any(map(n_rows_of, tables)):
             require_rows(tables[0])
         for table in tables:
@@ -248,6 +249,25 @@ class PrivateClustering(
             has_warned = has_warned or lacks_names(self, table)
             cost += sum_of_squares(rows / lengths, centers)
         return -cost
+
+    def _weighed_cost(
+        self, X: PartyTables, lengths: Array, sample_weight: ArrayLike
+    ) -> float:
+        """Cost of one table, each row of which counts by its weight."""
+        if tables_in(X):
+            raise ConfigurationError(
+                "sample_weight was given for parties' tables: give one table, or leave"
+                " it out."
+            )
+        require_rows(X)
+        beside = in_order_of(row_labels(X), sample_weight, "sample_weight")
+        rows, encoded = ordered(self, X)
+        n_rows = len(rows) if encoded is None else encoded.n_rows
+        weights = validate_weights(beside, n_rows)
+        if encoded is not None:
+            weights = weights[encoded.rows]
+        centers = self.cluster_centers_ / lengths
+        return sum_of_squares(rows / lengths, centers, weights)
 
     @property
     def labels_(self) -> NDArray[np.int64]:
@@ -413,7 +433,8 @@ class PrivateClustering(
         tables: Tables,
     ) -> tuple[RunConfig, Array | None]:
         """Validate the configuration of this fit, and read the server's points."""
-        options = {**options, "unit": unit_of(options["unit"], tables.persons)}
+        unit = unit_of(options["unit"], tables.persons)
+        options = {**options, "unit": unit, "max_weight": tables.max_weight}
         algorithm = options["algorithm"]
         n_examples = options["n_examples"]
         takes_total = _takes_total(options)
@@ -428,7 +449,7 @@ class PrivateClustering(
                 f"n_examples is {n_examples!r}, but it must be a number or 'private':"
                 " give 1000, or leave it out."
             )
-        if takes_total and algorithm in NOT_FEDERATED:
+        if takes_total and algorithm in NOT_FEDERATED and not tables.weights:
             n_examples = tables.total
         elif takes_total:
             n_examples = tables.n_examples
@@ -526,7 +547,7 @@ class PrivateClustering(
         self.model_ = model
         self.schema_ = model.schema
         self.cluster_centers_ = model.centroids
-        self.cluster_counts_ = model.counts
+        self.cluster_counts_ = model.sizes
         self.cell_means_ = model.cell_means
         self.cluster_centers_error_ = model.cluster_centers_error
         self.bounds_: Box = (model.bounds.lower, model.bounds.upper)

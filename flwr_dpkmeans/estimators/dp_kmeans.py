@@ -35,7 +35,7 @@ class DPKMeans(PrivateClustering):
     Parameters
     ----------
     n_clusters, epsilon, bounds, delta, algorithm, noise, random_state, max_iter, \
-    server_data, n_examples, evaluation
+    server_data, n_examples, evaluation, max_weight
         As in `FederatedKMeans`. Bounds are never computed from the table: state them,
         or choose ``"private"``. The number of rows is taken as public unless
         ``n_examples`` says otherwise.
@@ -71,6 +71,7 @@ class DPKMeans(PrivateClustering):
         self,
         X: ArrayLike,
         y: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
         *,
         persons: ArrayLike | str | None = None,
         budget: Budget | None = None,
@@ -78,12 +79,14 @@ class DPKMeans(PrivateClustering):
     ) -> Self:
         """Cluster the rows of a table, (n, n_features).
 
-        `y`, (n,), are labels for an evaluation. `persons`, ids, (n,), or the name of a
-        column, say whose row each is: then all rows of a person are protected. The fit
-        is charged to the `budget`.
+        `y`, (n,), are labels for an evaluation. `sample_weight`, (n,), is what each row
+        weighs, up to ``max_weight``. `persons`, ids, (n,), or the name of a column, say
+        whose row each is: then all rows of a person are protected. The fit is charged
+        to the `budget`.
         """
         require_no_others(unknown)
         tables = Tables.alone(X, schema_of(self.bounds), persons)
+        tables = tables.with_weights(sample_weight, self.max_weight)
         warn(self._doubts(tables), InputWarning)
         self._fit(tables, y, budget)
         warn(self.privacy_.warnings)

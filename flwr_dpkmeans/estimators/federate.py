@@ -37,8 +37,8 @@ def federate(
     bounds: object,
     labels: Sequence[ArrayLike] | None = None,
     persons: object = None,
+    sample_weight: object = None,
     engine: str = "inprocess",
-    n_examples: int | str | None = None,
     budget: Budget | None = None,
     **options: Any,
 ) -> Federated:
@@ -61,17 +61,18 @@ def federate(
         occur: they are public then.
     persons : str or sequence of array-like, (n_i,), optional
         Whose row each is, as in `FederatedKMeans.fit`: then persons are protected.
+    sample_weight : sequence of array-like, (n_i,), optional
+        What each row weighs, up to ``max_weight``, as in `FederatedKMeans.fit`.
     engine : str
         ``"inprocess"``: Flower's messages in this process; ``"direct"``: the same
         rounds without messages.
-    n_examples : int or "private", optional
-        Public number of rows; None: the total of the parts, listed in the report as
-        declared public; or "private".
     budget : Budget, optional
         What the statistic is charged to, besides budgets that are contexts.
     **options
-        Settings of a run by their flat names, such as ``epsilon``, ``trust`` or
-        ``noise``, and options of a task that is given by its name.
+        Settings of a run by their flat names, such as ``epsilon``, ``trust``, ``noise``
+        or ``max_weight``, and options of a task that is given by its name.
+        ``n_examples`` is the public number of rows, or "private"; None: the total of
+        the parts, listed in the report as declared public.
 
     Raises
     ------
@@ -92,13 +93,13 @@ def federate(
     persons = stated_persons(persons, schema, unit)
     without, ids = taken_apart(parts, persons, "parts", schema=schema)
     tables = Tables.of(without, "parts", schema=schema).with_persons(ids)
+    tables = tables.with_weights(sample_weight, options.get("max_weight"))
     return federate_tables(
         task,
         tables,
         bounds,
         labels,
         engine=engine,
-        n_examples=n_examples,
         budget=budget,
         **options,
     )
@@ -128,6 +129,7 @@ def federate_tables(
     run_options["bounds"] = bounds if schema is None else schema
     unit = run_options.get("unit", PrivacyUnit.RECORD.value)
     run_options["unit"] = unit_of(unit, tables.persons)
+    run_options["max_weight"] = tables.max_weight
     run_options["n_examples"] = tables.n_examples if n_examples is None else n_examples
     config, _ = tables.run(run_options)
     n_classes = config.task.n_classes(config.settings)

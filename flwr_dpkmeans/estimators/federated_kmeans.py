@@ -107,6 +107,9 @@ class FederatedKMeans(PrivateClustering):
         budget, as ``Evaluation(share=0.05, n_classes=0, radius=None)``; ``"exact"``:
         the same without noise, after which the run is not private. With ``n_classes``,
         the `y` of `fit` is compared with the clusters.
+    max_weight : float, optional
+        Public maximum of a row's ``sample_weight``, where `fit` is given some: never
+        computed from them. Without it they are refused; without them it has no effect.
     cohort : Cohort, optional
         What happens when clients fall silent, and whether masks are on.
 
@@ -137,7 +140,8 @@ class FederatedKMeans(PrivateClustering):
         labels leave unsure. Infinity where nothing is known, as at client level; never
         NaN.
     cluster_counts_ : ndarray, (n_clusters,)
-        Noisy counts of the last release; at client level what each client adds, which
+        Noisy counts of the last release, in units of weight where rows have weights; at
+        client level what each client adds, which
         the page and ``model_`` name: 1 where it has rows in the cluster (FedDP-KMeans),
         its rows (with Lloyd steps), or their share (ProxyLloyd).
     cost_curve_ : ndarray, (max_clusters,), or None
@@ -191,6 +195,7 @@ class FederatedKMeans(PrivateClustering):
         self,
         X: PartyTables | None = None,
         y: PartyLabels | None = None,
+        sample_weight: object = None,
         *,
         groups: ArrayLike | None = None,
         clients: Callable[[int], ArrayLike] | None = None,
@@ -214,6 +219,10 @@ class FederatedKMeans(PrivateClustering):
             Labels as `X` has rows, from 0 to ``n_classes - 1``; used by an evaluation
             only. Beside a data frame, pandas objects are put into the order of its
             index, and refused where they have other labels.
+        sample_weight : sequence or mapping of array-like, or array-like, optional
+            What each row weighs, as `X` has rows, from 0 on: ``max_weight`` bounds it,
+            and what weighs more counts as that. What all weigh together, in units of
+            ``max_weight``, is N, which a private count finds.
         groups : array-like, (n,), optional
             The party of each row, matched as `y` is.
         clients, n_clients : callable and int, optional
@@ -261,6 +270,7 @@ class FederatedKMeans(PrivateClustering):
                 is_one_table=groups is not None,
             )
             tables = Tables.of(X, groups=groups, schema=schema).with_persons(ids)
+            tables = tables.with_weights(sample_weight, self.max_weight)
         else:
             tables = Tables.made(
                 clients,
@@ -270,6 +280,7 @@ class FederatedKMeans(PrivateClustering):
                 groups,
                 schema,
                 persons,
+                sample_weight,
             )
         warn(self._doubts(tables), InputWarning)
         self._fit(tables, y, budget)
@@ -281,17 +292,18 @@ class FederatedKMeans(PrivateClustering):
         X: Sequence[ArrayLike],
         max_clusters: int | None = None,
         *,
+        sample_weight: object = None,
         persons: object = None,
     ) -> ClusterChoice:
         """Choose the number of clusters from noisy weights of the server's points.
 
         The first two rounds of FedDP-KMeans run with `max_clusters` (None: the
-        constructor's) on `X`, which is as in `fit`, as are `persons`, and on the whole
-        of epsilon. The cost curve and its elbow are post-processing and cost nothing
-        more (FedDP-KMeans, appendix H.3). With ``n_clusters="auto"``, `fit` chooses k
-        and clusters within one budget instead. Raises a `ConfigurationError` if the
-        algorithm is not ``feddp_kmeans``, or the trust model not ``distributed``: the
-        choice is public.
+        constructor's) on `X`, which is as in `fit`, as are `sample_weight` and
+        `persons`, and on the whole of epsilon. The cost curve and its elbow are
+        post-processing and cost nothing more (FedDP-KMeans, appendix H.3). With
+        ``n_clusters="auto"``, `fit` chooses k and clusters within one budget instead.
+        Raises a `ConfigurationError` if the algorithm is not ``feddp_kmeans``, or the
+        trust model not ``distributed``: the choice is public.
         """
         options = self._choice_options(max_clusters)
         schema = schema_of(self.bounds)
@@ -302,6 +314,7 @@ class FederatedKMeans(PrivateClustering):
         persons = stated_persons(persons, schema, self._unit)
         X, ids = taken_apart(X, persons, schema=schema)
         tables = Tables.of(X, schema=schema).with_persons(ids)
+        tables = tables.with_weights(sample_weight, self.max_weight)
         warn(self._doubts(tables), InputWarning)
         with run_options.objects_options():
             config, server_points = self._config(options, tables)
@@ -372,7 +385,7 @@ class FederatedKMeans(PrivateClustering):
         ----------
         n_examples, n_features, n_clients : int
             Public shape; a guess is enough. Of features None: those of a schema, or of
-            bounds by column.
+            bounds by column. With ``max_weight`` the rows are what all weigh, over it.
         target_excess : float
             Fraction by which the cost may exceed the optimum, for the epsilon that this
             takes.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,6 +21,7 @@ from flwr_dpkmeans.data.columns.treatment import Missing
 from flwr_dpkmeans.data.doubts.notebook import doubts_of_frames, doubts_of_rows
 from flwr_dpkmeans.data.frame_names import frame_columns
 from flwr_dpkmeans.data.loading.person_ids import person_digests, require_one_each
+from flwr_dpkmeans.data.loading.row_weights import validate_weights
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.row_labels import in_order_of, row_labels
 from flwr_dpkmeans.data.schema import Encoded, Schema
@@ -38,6 +39,11 @@ from flwr_dpkmeans.estimators.fitted_persons import (
     stated_persons,
     taken_apart,
 )
+from flwr_dpkmeans.estimators.fitted_weights import (
+    require_some_weight,
+    stated_maximum,
+    weights_in,
+)
 from flwr_dpkmeans.estimators.inputs import PartyTables
 from flwr_dpkmeans.estimators.made_tables import MadeTables
 from flwr_dpkmeans.estimators.party_checks import (
@@ -54,17 +60,19 @@ from flwr_dpkmeans.sums.persons.counted_persons import Persons
 from flwr_dpkmeans.sums.plan import MAX_CLIENTS
 from flwr_dpkmeans.sums.round import Array, Labels
 from flwr_dpkmeans.sums.settings import Box, Settings
-from flwr_dpkmeans.sums.statement import (
-    LOCAL,
+from flwr_dpkmeans.sums.statement import LOCAL
+from flwr_dpkmeans.sums.statement.row_cautions import (
     count_outside,
     fewer_rows_cautions,
     local_cautions,
     party_cautions,
+    weight_doubts,
 )
 
 if TYPE_CHECKING:
     import pandas as pd
 
+AnyT = TypeVar("AnyT", bound=np.generic)
 Names = tuple[str, ...]
 RowNumbers = NDArray[np.int64]
 
@@ -100,6 +108,10 @@ class Tables:
     """The tables as the caller gave them, where a schema reads them."""
     persons: tuple[PersonIds, ...] = field(default=(), repr=False)
     """Of each party's rows, whose they are, where one person is protected."""
+    weights: tuple[Array, ...] = field(default=(), repr=False)
+    """Of each party's rows, what they weigh, where they have weights."""
+    max_weight: float | None = None
+    """Public maximum of these."""
     n_persons: int = 0
     """Persons of all parties, those included whose rows a schema leaves out."""
 
@@ -341,8 +353,10 @@ class Tables:
     def n_examples(self) -> int | str:
         """The `total`, or that rows are to be counted.
 
-        Those which a schema does not leave out.
+        Those which a schema does not leave out, or what all weigh together.
         """
+        if self.weights:
+            return PRIVATE
         columns = self.schema.columns if self.schema is not None else ()
         if any(column.missing == Missing.DROP for column in columns):
             return PRIVATE
@@ -362,16 +376,70 @@ class Tables:
                 n_rows = self.encoded[number].n_rows
             require_one_each(len(of_table), n_rows)
             table_ids = np.array(of_table, dtype=object)
-            if self.encoded:
-                table_ids = table_ids[self.encoded[number].rows]
-            parts = [table_ids]
-            if self.rows:
-                parts = [table_ids[rows] for rows in self.rows]
+            parts = self._parts_of(number, table_ids)
             of_parts += [part.tolist() for part in parts]
         # One with rows at two parties is two persons.
         counted = of_parts if self.rows else ids
         n_persons = sum(map(count_persons, counted))
         return replace(self, persons=tuple(of_parts), n_persons=n_persons)
+
+    def _parts_of(
+        self,
+        number: int,
+        values: NDArray[AnyT],
+    ) -> list[NDArray[AnyT]]:
+        """What stands beside each row of a table, (n_rows,), by party.
+
+        Without those that a schema leaves out.
+        """
+        if self.encoded:
+            values = values[self.encoded[number].rows]
+        if self.rows:
+            return [values[rows] for rows in self.rows]
+        return [values]
+
+    def _weights_of_schema(self) -> object:
+        """What the schema's column says of the tables, as they are given."""
+        name = "" if self.schema is None else self.schema.weight_column
+        if not name:
+            return None
+        listed = [weights_in(frame, name) for frame in self.frames]
+        return listed[0] if self.rows else listed
+
+    def with_weights(self, sample_weight: object, max_weight: object) -> Tables:
+        """The same tables, whose rows weigh what `sample_weight` says.
+
+        As the tables are given: one array for each, or of one table; None: what the
+        schema's column says, if there is a public maximum, or else no weights.
+        """
+        if sample_weight is None and max_weight is not None:
+            sample_weight = self._weights_of_schema()
+        if sample_weight is None:
+            return self
+        name = "sample_weight"
+        most = stated_maximum(max_weight)
+        of_parts: list[Array] = []
+        if self.rows:
+            in_order = in_order_of(self.indexes[0], sample_weight, name)
+            weights = validate_weights(in_order, self._n_rows)
+            of_parts = self._parts_of(0, weights)
+            require_some_weight(of_parts)
+            return replace(self, weights=tuple(of_parts), max_weight=most)
+        of_tables = self._listed_beside(sample_weight, name, "weights")
+        for number, of_table in enumerate(of_tables):
+            n_rows = len(self.parts[number])
+            if self.encoded:
+                n_rows = self.encoded[number].n_rows
+            weights = check_of_party(
+                name,
+                self.parties[number],
+                validate_weights,
+                of_table,
+                n_rows,
+            )
+            of_parts += self._parts_of(number, weights)
+        require_some_weight(of_parts)
+        return replace(self, weights=tuple(of_parts), max_weight=most)
 
     def persons_of(self, settings: Settings) -> list[Persons] | None:
         """Whose rows the parties' are, hashed with a key that is drawn for this run.
@@ -436,6 +504,9 @@ class Tables:
             sentences += doubts_of_frames(
                 self.frames, schema, persons_known=persons_known
             )
+        sentences += weight_doubts(self.max_weight, self.weights)
+        if schema is not None and schema.weight_column and not self.weights:
+            sentences += weight_doubts(None, self.parts)
         return tuple(LOCAL + sentence for sentence in sentences)
 
     def run(
@@ -523,7 +594,7 @@ class Tables:
                 codes = codes[self.encoded[0].rows]
             return [codes[rows] for rows in self.rows]
         codes_of_parties = []
-        for number, labels in enumerate(self._labels_of_parties(y)):
+        for number, labels in enumerate(self._listed_beside(y, "y", "labels")):
             n_rows = len(self.parts[number])
             if self.encoded:
                 n_rows = self.encoded[number].n_rows
@@ -539,30 +610,30 @@ class Tables:
             codes_of_parties.append(codes)
         return codes_of_parties
 
-    def _labels_of_parties(self, y: object) -> list[object]:
-        """Labels of each party, from a list or a mapping, as its rows are."""
+    def _listed_beside(self, beside: object, name: str, things: str) -> list[object]:
+        """What stands beside each party's rows, from a list or a mapping, in order."""
         listed: list[object] = []
-        if isinstance(y, Mapping):
-            named = {repr(party): labels for party, labels in y.items()}
+        if isinstance(beside, Mapping):
+            named = {repr(party): values for party, values in beside.items()}
             if set(named) == set(self.parties):
                 listed = [named[party] for party in self.parties]
-        elif isinstance(y, Iterable) and not isinstance(y, str | bytes):
-            listed = list(y)
+        elif isinstance(beside, Iterable) and not isinstance(beside, str | bytes):
+            listed = list(beside)
         if len(listed) != len(self.parts):
             raise DataError(
-                f"y must have one array of labels for each of the {len(self.parts)}"
-                " clients: pass them as the tables."
+                f"{name} must have one array of {things} for each of the"
+                f" {len(self.parts)} clients: pass them as the tables."
             )
         if not self.indexes:
             return listed
         in_order = []
-        for party, index, labels in zip(
+        for party, index, values in zip(
             self.parties,
             self.indexes,
             listed,
             strict=True,
         ):
-            in_order.append(in_order_of(index, labels, f"y[{party}]"))
+            in_order.append(in_order_of(index, values, f"{name}[{party}]"))
         return in_order
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from flwr_dpkmeans.errors import ConfigurationError, DataError
+from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.estimators.table_lists import n_rows_of
 from flwr_dpkmeans.sums.checks.plausible import DECLARED_ROOM
 
@@ -33,14 +33,6 @@ def require_declared(declared: object, n_rows: int) -> None:
 
 
 def require_no_others(arguments: Mapping[str, object]) -> None:
-    """Refuse arguments that a fit does not take, and say why there are no weights.
-
-    scikit-learn passes None on.
-    """
-    if arguments.get("sample_weight") is not None:
-        raise ConfigurationError(
-            "sample_weight was given, but noise hides rows that count once each, and a"
-            " weight would multiply how far its row can move a sum: leave it out."
-        )
-    for name in arguments.keys() - {"sample_weight"}:
+    """Refuse arguments that a fit does not take."""
+    for name in arguments:
         raise TypeError(f"fit() got an unexpected keyword argument {name!r}")

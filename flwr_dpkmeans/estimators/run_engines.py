@@ -26,6 +26,7 @@ from flwr_dpkmeans.results.federated import Federated
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.local import run_direct
 from flwr_dpkmeans.sums.persons.counted_persons import Persons
+from flwr_dpkmeans.sums.persons.row_units import Weights
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.registry import Registry
 from flwr_dpkmeans.sums.round import Array, Labels, State
@@ -50,6 +51,7 @@ def play_directly(
     on_step: Callable[[Step], None] = logger.debug,
     *,
     persons: Sequence[Persons] | None = None,
+    weights: Sequence[Weights] | None = None,
 ) -> Federated:
     """Run any task without messages; parameters as in `play_inprocess`."""
     if config.dropout not in (None, Dropout.undisturbed()):
@@ -75,6 +77,7 @@ def play_directly(
             server_points=points_of_server,
             labels=labels,
             persons=persons,
+            weights=weights,
             on_step=on_step,
         )
     report = build_report(
@@ -172,6 +175,8 @@ def played(
     persons = tables.persons_of(config.settings)
     if persons is not None:
         options["persons"] = persons
+    if config.settings.max_weight is not None:
+        options["weights"] = tables.weights
     if on_step is not None:
         options["on_step"] = on_step
     play = ENGINES[engine]

@@ -84,6 +84,8 @@ ONLINE_ALREADY = (
     " node was killed less than a minute ago (wait, or start with --wait)"
 )
 
+Load = Callable[[str, str, str], "ClientApp"]
+"""``load(id, version, hash)`` loads an app, if these are its own."""
 Install = Callable[[bytes], Path]
 """``install(content)`` unpacks a FAB into a folder, or raises."""
 ReadConfig = Callable[[bytes, "Run"], "UserConfig"]
@@ -158,7 +160,7 @@ def app_refusal(sentence: str) -> Exception:
     return LoadClientAppError(sentence)
 
 
-def client_app_loader(folder: Path) -> Callable[[str, str, str], ClientApp]:
+def client_app_loader(folder: Path) -> Load:
     """Flower's own function that loads a ClientApp by id, version and hash.
 
     From one folder.
@@ -170,6 +172,14 @@ def client_app_loader(folder: Path) -> Callable[[str, str, str], ClientApp]:
     return get_load_client_app_fn(
         default_app_ref="", app_path=str(folder), multi_app=True
     )
+
+
+def is_of_client_fn(app: ClientApp) -> bool:
+    """Whether an app was made of a ``client_fn``, such as one of NumPyClients.
+
+    The records that it answers are others than those of Flower's Message API.
+    """
+    return app._call is not None
 
 
 def missing_app_seams(app: str) -> list[str]:
@@ -189,8 +199,12 @@ def missing_app_seams(app: str) -> list[str]:
     ] + absent
 
 
-def replace_app_installation(app: str, install: Install) -> None:
-    """Let `install` unpack each app, and load what it has unpacked.
+def replace_app_installation(
+    app: str,
+    install: Install,
+    load: Callable[[Path], Load] = client_app_loader,
+) -> None:
+    """Let `install` unpack each app, and load what it has unpacked by `load`.
 
     Whatever else the server says.
 
@@ -214,10 +228,8 @@ def replace_app_installation(app: str, install: Install) -> None:
     def install_app_dependencies(*_: object, **__: object) -> None:
         raise app_refusal("a guarded node installs nothing at run time.")
 
-    def get_load_client_app_fn(
-        *_: object, **__: object
-    ) -> Callable[[str, str, str], ClientApp]:
-        return client_app_loader(get_project_dir())
+    def get_load_client_app_fn(*_: object, **__: object) -> Load:
+        return load(get_project_dir())
 
     runtime = vars(_runtime(app))
     runtime["install_from_fab"] = install_from_fab

@@ -24,6 +24,7 @@ from flwr_dpkmeans.results.federated import Federated
 from flwr_dpkmeans.sums.checks.columns import planned_schema
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.persons.counted_persons import Persons
+from flwr_dpkmeans.sums.persons.row_units import Weights
 from flwr_dpkmeans.sums.round import Array, Labels
 from flwr_dpkmeans.sums.statement import Step
 from flwr_dpkmeans.threads import one_thread
@@ -39,6 +40,7 @@ def play_inprocess(
     on_step: Callable[[Step], None] = logger.debug,
     *,
     persons: Sequence[Persons] | None = None,
+    weights: Sequence[Weights] | None = None,
 ) -> Federated:
     """Run any task through Flower's messages.
 
@@ -46,8 +48,9 @@ def play_inprocess(
 
     `parts` (n_i, d; or as in `Encoded`) and `server_points` (n_server, d) are in the
     caller's units; `labels` (n_i,) are for what looks at them; `on_step` is told of
-    each step; `persons` say whose rows these are, where one person is protected. The
-    result is one client's: under ``oblivious`` the server has none.
+    each step; `persons` say whose rows these are, where one person is protected, and
+    `weights` what each row weighs, where rows are weighed. The result is one client's:
+    under ``oblivious`` the server has none.
     """
     n_beside = config.settings.n_beside
     split = [np.split(part, [part.shape[1] - n_beside], axis=1) for part in parts]
@@ -63,6 +66,9 @@ def play_inprocess(
     for client, (_, beside) in zip(clients, split, strict=True):
         # All parts were encoded by one schema, if any.
         client.agreement, client.beside = planned_schema(config.settings), beside
+    if weights is not None:
+        for client, of_party in zip(clients, weights, strict=True):
+            client.weigh(of_party)
     grid = InProcessGrid(
         [node_of(client) for client in clients], run_id=secrets.randbits(62)
     )

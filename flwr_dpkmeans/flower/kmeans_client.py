@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Self, TypedDict
 
 from flwr.client import NumPyClient
 from numpy.typing import ArrayLike
@@ -33,7 +33,7 @@ from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, EvaluationKind
-from flwr_dpkmeans.sums.statement import LOCAL, count_outside, local_cautions
+from flwr_dpkmeans.sums.statement import LOCAL
 from flwr_dpkmeans.sums.wire import load_plan
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from flwr_dpkmeans.algorithms.measure.evaluation_result import EvaluationResult
     from flwr_dpkmeans.results.model import Model
     from flwr_dpkmeans.sums.persons.counted_persons import Persons
+    from flwr_dpkmeans.sums.persons.row_units import RowUnits
 
 logger = placed_logger("flwr_dpkmeans.client")
 
@@ -90,9 +91,9 @@ class KMeansClient(NumPyClient):
         only; in a deployed node's process it is called after the reply is made, in a
         process of its own with limits. Left out: `X`.
 
-    persons : array-like, (n_examples,), or Persons, optional
+    persons : array-like, (n_examples,), Persons or RowUnits, optional
         Whose row each is, for runs with ``unit="person"``: ids of any type, of which
-        none leaves this object.
+        none leaves this object. `weigh` says what rows weigh.
 
     Examples
     --------
@@ -139,7 +140,7 @@ class KMeansClient(NumPyClient):
         labels: ArrayLike | Callable[[], ArrayLike] | None = None,
         schema: Schema | None = None,
         table: Callable[[], object] | None = None,
-        persons: ArrayLike | Persons | None = None,
+        persons: ArrayLike | Persons | RowUnits | None = None,
     ) -> None:
         self.schema = schema
         self.agreement = ""
@@ -172,10 +173,13 @@ class KMeansClient(NumPyClient):
         else:
             self.labels = validate_labels(labels, len(self.points))
         self.persons: Persons | None = None
+        self.weights: Array | None = None
         if persons is not None:
-            from flwr_dpkmeans.flower.client.node_persons import persons_of
+            from flwr_dpkmeans.flower.client.node_persons import units_of
 
-            self.persons = persons_of(persons, len(self.points))
+            units = units_of(persons, len(self.points))
+            self.persons = units.persons
+            self.weights = units.weights
         self.output_dir = None if output_dir is None else Path(output_dir)
         if image_shape is not None and (
             len(image_shape) != 2 or math.prod(image_shape) != n_points
@@ -249,24 +253,41 @@ class KMeansClient(NumPyClient):
     ) -> list[Array]:
         """Return the arrays of a round before the task's own."""
         points = self._ordered(plan)
-        if plan.settings.unit is PrivacyUnit.PERSON:
-            from flwr_dpkmeans.sums.persons.person_rows import preliminary_of_persons
+        if plan.settings.weighs_rows:
+            from flwr_dpkmeans.sums.persons.person_rows import preliminary_of_units
 
-            persons = self.persons
-            return preliminary_of_persons(plan, index, persons, points, discoveries)
+            units = self._units
+            return preliminary_of_units(plan, index, units, points, discoveries)
         return plan.task.preliminary_statistic(plan, index, points, discoveries)
 
     def _arrays(self, plan: Plan, step: PrivateSum, state: State) -> list[Array]:
         """Return a round's arrays."""
         points = self._grid_points(plan)
         labels = self._classes(plan, step)
-        if plan.settings.unit is PrivacyUnit.PERSON:
-            from flwr_dpkmeans.sums.persons.person_rows import arrays_of_persons
+        if plan.settings.weighs_rows:
+            from flwr_dpkmeans.sums.persons.person_rows import arrays_of_units
 
-            return arrays_of_persons(
-                plan, step, self.persons, points, state, labels, self.beside
+            return arrays_of_units(
+                plan, step, self._units, points, state, labels, self.beside
             )
         return list(step.arrays_of(points, state, labels, self.beside))
+
+    def weigh(self, sample_weight: ArrayLike) -> Self:
+        """Give each row a weight, (n_examples,), for runs with ``max_weight``.
+
+        Weights are finite numbers of at least 0, of which none leaves this object.
+        """
+        from flwr_dpkmeans.data.loading.row_weights import validate_weights
+
+        self.weights = validate_weights(sample_weight, len(self.points))
+        return self
+
+    @property
+    def _units(self) -> RowUnits:
+        """Whose rows these are, and what they weigh."""
+        from flwr_dpkmeans.sums.persons.row_units import RowUnits
+
+        return RowUnits(self.persons, self.weights)
 
     def _require_writable(self) -> None:
         """Refuse a folder for results that is none, before anything is paid for."""
@@ -287,6 +308,8 @@ class KMeansClient(NumPyClient):
             facts["has_labels"] = True
         if self.persons is not None:
             facts["has_persons"] = True
+        if self.weights is not None:
+            facts["has_weights"] = True
         if self.agreement:
             facts["schema"] = self.agreement
         if self.schema is not None:
@@ -352,13 +375,21 @@ class KMeansClient(NumPyClient):
         """What this client's own rows say against the result."""
         from flwr_dpkmeans.data.doubts.doubt import sentences_about
         from flwr_dpkmeans.data.doubts.doubtful_columns import doubts_about_own_table
+        from flwr_dpkmeans.sums.statement.row_cautions import (
+            local_cautions,
+            weight_doubts,
+        )
 
         names = agreed_names(plan, self.feature_names)
         n_persons = None
-        if plan.settings.unit is PrivacyUnit.PERSON and self.persons is not None:
+        of_persons = plan.settings.unit is PrivacyUnit.PERSON
+        if of_persons and self.persons is not None:
             n_persons = self.persons.n_persons
         outside = self.outside(config)
         warnings = local_cautions(plan.config, plan.delta, outside, names, n_persons)
+        if self.weights is not None:
+            doubts_of_weights = weight_doubts(plan.settings.max_weight, [self.weights])
+            warnings += tuple(LOCAL + sentence for sentence in doubts_of_weights)
         # A schema's author has looked at the columns. An image's border is one colour,
         # and its pixels are no measures that somebody chose.
         if self.schema is None and self.image_shape is None:
@@ -376,7 +407,7 @@ class KMeansClient(NumPyClient):
 
         self.cluster_centers_ = in_callers_units(plan, state.centroids)
         self.cluster_centers_error_ = centre_half_widths(plan, state)
-        self.counts_ = state.counts
+        self.counts_ = state.counts * plan.settings.weight_unit
         self.cost_curve_ = state.extras.get(COST_CURVE)
         self.evaluation_ = None
         if plan.settings.evaluation is not EvaluationKind.NONE:
@@ -409,6 +440,7 @@ class KMeansClient(NumPyClient):
         For this client's own eyes.
         """
         from flwr_dpkmeans.kernels.blocks import row_blocks
+        from flwr_dpkmeans.sums.statement.row_cautions import count_outside
 
         plan = plan_of(config)
         points = self._ordered(plan)
@@ -499,7 +531,7 @@ class ClientTable(TypedDict):
     feature_names: Sequence[str]
     schema: Schema | None
     labels: Callable[[], ArrayLike] | None
-    persons: Persons | None
+    persons: RowUnits | None
 
 
 def held_by(table: Table, salt: int = 0) -> ClientTable:
@@ -507,11 +539,11 @@ def held_by(table: Table, salt: int = 0) -> ClientTable:
 
     `salt` chooses among a person's rows.
     """
-    persons = None
-    if table.persons is not None:
-        from flwr_dpkmeans.sums.persons.counted_persons import Persons
+    units = None
+    if table.persons is not None or table.weights is not None:
+        from flwr_dpkmeans.sums.persons.row_units import RowUnits
 
-        persons = Persons(table.persons, salt)
+        units = RowUnits.of(table.persons, table.weights, salt)
     labels = table.labels
     read_labels = None if labels is None else lambda: labels
     return {
@@ -519,7 +551,7 @@ def held_by(table: Table, salt: int = 0) -> ClientTable:
         "feature_names": table.names,
         "schema": table.schema,
         "labels": read_labels,
-        "persons": persons,
+        "persons": units,
     }
 
 

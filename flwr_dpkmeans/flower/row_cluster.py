@@ -95,8 +95,13 @@ def summed_elsewhere(policy: ClientPolicy) -> ClientPolicy:
     return replace(policy, allowed_units=(PrivacyUnit.RECORD.value,))
 
 
-def require_no_persons(person_column: str) -> None:
-    """Refuse a person column where one person's rows may lie in several blocks."""
+def require_no_units(person_column: str, weight_column: str) -> None:
+    """Refuse columns of persons, whose rows may lie in several blocks, and weights."""
+    if weight_column:
+        raise ConfigurationError(
+            f"weight-column is {weight_column!r} for rows on a cluster, which counts"
+            " each row once: leave it out, or give the rows as one file."
+        )
     if person_column:
         raise ConfigurationError(
             f"person-column is {person_column!r} for rows on a cluster, whose blocks do"

@@ -74,6 +74,7 @@ def checked_strategy(
                 table.names,
                 has_labels=table.labels is not None,
                 has_persons=table.persons is not None,
+                has_weights=table.weights is not None,
             )
     return strategy
 
@@ -243,7 +244,12 @@ def _server_data(config: RunValues) -> Table | Array | None:
     schema = schema_of(config.get("bounds"))
     left_out = {
         str(config[key])
-        for key in ("label-column", "partition-column", "person-column")
+        for key in (
+            "label-column",
+            "partition-column",
+            "person-column",
+            "weight-column",
+        )
     }
     return load_server_table(source, ignored=left_out - {""}, schema=schema)
 

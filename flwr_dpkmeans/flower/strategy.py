@@ -502,6 +502,7 @@ class PrivateKMeans(Strategy):
         *,
         has_labels: bool,
         has_persons: bool = False,
+        has_weights: bool = False,
     ) -> None:
         """Refuse what simulated clients would refuse once they are asked.
 
@@ -514,6 +515,7 @@ class PrivateKMeans(Strategy):
         tables.require_width(plan, n_features)
         tables.require_labels(plan, has_labels=has_labels)
         tables.require_persons(plan, has_persons=has_persons)
+        tables.require_weights(plan, has_weights=has_weights)
         tables.require_columns(plan, names)
         if plan.n_features is None:
             redraft_plan(plan, n_features=n_features)
@@ -717,7 +719,7 @@ class PrivateKMeans(Strategy):
         if "centroids" in clusters.arrays:
             arrays = {
                 "centroids": in_callers_units(plan, clusters.centroids),
-                "counts": clusters.counts,
+                "counts": clusters.counts * plan.settings.weight_unit,
             }
             if server.has_ended:
                 arrays["cluster_centers_error"] = centre_half_widths(plan, clusters)

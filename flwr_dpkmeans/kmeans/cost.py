@@ -30,10 +30,11 @@ def cost_per_point(points: ArrayLike, centroids: ArrayLike) -> float:
 def sum_of_squares(
     points: FloatArray,
     centroids: FloatArray,
+    weights: FloatArray | None = None,
 ) -> float:
     """Sum the squared distances of points, (n, d), to the nearest of centroids, (k, d).
 
-    Both in one unit.
+    Both in one unit; each counts by its weight, (n,), if there are weights.
 
     From differences, which are exact to the last digits far from zero too, where a
     product of large numbers is not.
@@ -45,5 +46,7 @@ def sum_of_squares(
         differences = (part - centroid for centroid in centroids)
         squares = [np.square(each).sum(axis=1) for each in differences]
         nearest = np.min(squares, axis=0)
+        if weights is not None:
+            nearest = nearest * weights[rows]
         total += float(nearest.sum())
     return total

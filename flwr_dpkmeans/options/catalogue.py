@@ -14,7 +14,7 @@ from flwr_dpkmeans.sums.option_rules import Options
 from flwr_dpkmeans.sums.settings import Settings
 from flwr_dpkmeans.sums.task import Task
 
-_FEDERATED = frozenset(("max_silent", "masking"))
+_FEDERATED = frozenset(("max_silent", "masking", "max_weight"))
 Names = tuple[str, ...]
 
 

@@ -20,6 +20,7 @@ from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.data.schema_source import schema_of
 from flwr_dpkmeans.errors import ConfigurationError, member
 from flwr_dpkmeans.options import (
+    FlatOptions,
     own_options,
     read_config,
     resolve_n_clusters,
@@ -104,6 +105,13 @@ class PlanningRequest(Options):
     """Candidates; empty: every private one that fits the unit and starts without server
     data.
     """
+    max_weight: float | None = real(
+        None,
+        0.0,
+        math.inf,
+        "20.0",
+        "public maximum of rows' weights: N is then what all weigh, over it",
+    )
     schema: Schema | None = field(default=None, init=False)
     """What stood in place of bounds."""
     feature_names: tuple[str, ...] = field(default=(), init=False)
@@ -160,7 +168,7 @@ class PlanningRequest(Options):
 
         Of the options of its runs, the algorithm's name decides nothing.
         """
-        options = {
+        options: FlatOptions = {
             name: value
             for name, value in run_options.items()
             if name not in ("algorithm", "masking")
@@ -172,6 +180,10 @@ class PlanningRequest(Options):
             # Server data that no candidate uses would still decide on the bounds.
             options["bounds"], _, _ = resolve_bounds(None, server_data)
         declared = options.pop("n_examples")
+        # Synthetic rows have none: N stands for what all weigh.
+        max_weight = options.pop("max_weight")
+        if max_weight is not None:
+            private_count = True
         if private_count is None:
             private_count = is_private(declared) or (
                 is_private(options["bounds"]) and declared is None
@@ -183,6 +195,7 @@ class PlanningRequest(Options):
             *goals,
             private_count,
             candidates,
+            max_weight,
         )
 
     @property

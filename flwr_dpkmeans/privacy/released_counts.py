@@ -58,9 +58,11 @@ def counts_deviation(report: PrivacyReport) -> float | None:
 def counted(report: PrivacyReport) -> str:
     """Say what the last released counts are of.
 
-    Records or, at client level, what each client adds to them.
+    Records, what they weigh or, at client level, what each client adds to them.
     """
     line = _last_counts(report)
+    if report.max_weight is not None:
+        return "units of weight"
     if report.unit != "client" or line is None:
         return f"{report.unit}s"
     sample = " of a round's sample" if _is_sampled(report) else ""

@@ -128,6 +128,11 @@ class PrivacyReport:
     warnings: tuple[str, ...]
     releases: tuple[ReleaseLine, ...]
     version: int = 1
+    max_weight: float | None = None
+    """Public maximum of the weights that rows have; None where they have none.
+
+    Counts of releases and models are in rows of that weight.
+    """
     provenance: Provenance | None = field(default=None, compare=False)
     """Where the report comes from; reports are equal whatever it says."""
 
@@ -136,7 +141,16 @@ class PrivacyReport:
 
         An infinite epsilon becomes None, which JSON can hold.
         """
-        return plain_record(self)
+        plain = plain_record(self)
+        if self.max_weight is None:
+            # As reports were before rows could have weights.
+            del plain["max_weight"]
+        return plain
+
+    @property
+    def weight_unit(self) -> float:
+        """What a row of full weight counts in a result, in the units of weights."""
+        return 1.0 if self.max_weight is None else self.max_weight
 
     @classmethod
     def from_dict(cls, values: PlainRecord) -> PrivacyReport:
@@ -240,7 +254,9 @@ class PrivacyReport:
             facts.append(("at most", f"epsilon {worst} {_IF_REPEATED}"))
         facts.append(("unit", f"one {self.unit}: {self.neighbours}"))
         facts.append(("guarantee", self.guarantee))
-        n_examples = self.n_examples if self.n_examples else "unknown"
+        n_examples = f"{self.n_examples}" if self.n_examples else "unknown"
+        if self.max_weight is not None:
+            n_examples += f" in rows of weight {self.max_weight:g}"
         cohort = f"{self.cohort}, {self.n_attempts} aggregations, N = {n_examples}"
         facts.append(("cohort", f"{cohort} ({self.n_examples_source})"))
         return facts

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask
 from flwr_dpkmeans.algorithms.measure.evaluation_result import EvaluationResult
-from flwr_dpkmeans.algorithms.statistics.naive_bayes import NaiveBayesTask
+from flwr_dpkmeans.algorithms.statistics.one_round import OneRoundTask
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.values import OF_CENTRES, Values
 from flwr_dpkmeans.sums.outcome import Result
@@ -68,9 +68,8 @@ class Federated:
             f" {self.privacy.epsilon:.4g}"
         )
         names = {"column": list(self.columns), "class": list(map(str, self.classes))}
-        if isinstance(task, NaiveBayesTask):
-            columns = task.columns(plan.n_features or 0)
-            names |= columns.names(self.columns)
+        if isinstance(task, OneRoundTask):
+            names |= task.axis_names(self.columns, plan.n_features or 0)
         # Errors that are arrays, too, stand beside what they are errors of.
         error_ids = set(map(id, result.errors.values()))
         arrays = {}

@@ -47,10 +47,10 @@ def _may_not_see(report: PrivacyReport) -> bool:
 def _what_came_out(result: RunResult) -> str:
     model = result.model
     n_clusters = len(model.counts)
-    sizes = [size_text(count) for count in model.counts]
+    sizes = [size_text(size) for size in model.sizes]
     of = "of about " if not model.privacy.is_exact else "of "
     if n_clusters > _MOST_SIZES:
-        smallest, largest = model.counts.min(), model.counts.max()
+        smallest, largest = model.sizes.min(), model.sizes.max()
         sizes = [f"{size_text(smallest)} to {size_text(largest)}"]
     clusters = "1 cluster" if n_clusters == 1 else f"{n_clusters} clusters"
     return f"{clusters} came out, {of}{_in_words(sizes)} {counted(model.privacy)}."

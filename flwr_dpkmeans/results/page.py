@@ -260,8 +260,11 @@ def _about_centres(model: Model, cut: Sequence[str]) -> str:
 def _size_row(model: Model, clusters: Iterable[int]) -> tuple[str, ...]:
     """Sizes of clusters, with the deviation of their noise."""
     deviation = counts_deviation(model.privacy)
-    error = f" ± {number_text(round(deviation, 1))}" if deviation else ""
-    sizes = [f"{size_text(model.counts[cluster])}{error}" for cluster in clusters]
+    error = ""
+    if deviation:
+        of_sizes = deviation * model.privacy.weight_unit
+        error = f" ± {number_text(round(of_sizes, 1))}"
+    sizes = [f"{size_text(model.sizes[cluster])}{error}" for cluster in clusters]
     return (f"size in {counted(model.privacy)}", *sizes)
 
 

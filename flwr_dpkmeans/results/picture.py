@@ -163,7 +163,7 @@ def _heights(result: RunResult) -> list[float]:
     shown = min(points.shape[1], _MOST_SHOWN)
     labels = [
         _count_label(j, count, result.report)
-        for j, count in enumerate(result.model.counts[:_MOST_SHOWN])
+        for j, count in enumerate(result.model.sizes[:_MOST_SHOWN])
     ]
     upright = (
         _CHARACTER_HEIGHT * max(map(len, labels))
@@ -184,7 +184,7 @@ def _draw_images(figure: SubFigure, result: RunResult) -> None:
     high = float(result.model.centroids.max())
     for axis in axes:
         axis.set_axis_off()
-    counts = result.model.counts
+    counts = result.model.sizes
     for cluster, centroid in enumerate(result.model.centroids):
         axis = axes[cluster]
         image = centroid.reshape(result.image_shape)
@@ -206,8 +206,9 @@ def _count_label(
     count: float,
     report: PrivacyReport,
 ) -> str:
-    """Noisy count of a cluster, with a word of caution where it is mostly noise."""
-    caution = ", mostly noise" if faint_clusters([count], report) else ""
+    """Noisy size of a cluster, with a word of caution where it is mostly noise."""
+    n_rows = count / report.weight_unit
+    caution = ", mostly noise" if faint_clusters([n_rows], report) else ""
     return f"{cluster}: n ~ {size_text(count)}{caution}"
 
 
@@ -247,7 +248,7 @@ def _draw_columns(figure: SubFigure, result: RunResult) -> None:
     axis.set_yticks(range(len(columns)), names, fontsize=SMALL)
     labels = [
         _count_label(j, count, result.report)
-        for j, count in enumerate(model.counts[clusters])
+        for j, count in enumerate(model.sizes[clusters])
     ]
     upright = 90 if len(labels) > _FEW_CLUSTERS else 0
     axis.set_xticks(
@@ -280,7 +281,7 @@ def _beside_counts(figure: SubFigure, result: RunResult) -> Axes:
     """Axes of a scatter plot, with the noisy counts listed beside them."""
     listed = [
         _count_label(j, count, result.report)
-        for j, count in enumerate(result.model.counts[:_LINES])
+        for j, count in enumerate(result.model.sizes[:_LINES])
     ]
     share = _COUNT_CHARACTER * max(map(len, listed))
     axis: Axes

@@ -62,7 +62,7 @@ def result_files(
     arrays: dict[str, NDArray[np.generic] | np.str_] = {
         "centroids": model.centroids,
         "cluster_centers_error": model.cluster_centers_error,
-        "counts": model.counts,
+        "counts": model.sizes,
         "feature_names": np.asarray(model.feature_names, dtype=np.str_),
         "scaled": model.scaled,
         "bounds": np.array([model.bounds.lower, model.bounds.upper]),
@@ -74,7 +74,7 @@ def result_files(
         arrays["provenance"] = np.str_(origin)
     metrics = metrics_of(
         report,
-        model.counts,
+        model.sizes,
         result.movements,
         result.evaluation,
     )

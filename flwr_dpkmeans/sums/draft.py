@@ -141,7 +141,7 @@ def draft_plan(
         if _has_all_numbers(plan):
             plan = replace(plan, rounds=_planned(plan))
     check_plan(plan)
-    if settings.rows_per_person is not None:
+    if settings.rows_per_person is not None or settings.max_weight is not None:
         from flwr_dpkmeans.sums.persons.person_rows import require_weighing
 
         require_weighing(plan)

@@ -25,6 +25,7 @@ from flwr_dpkmeans.secagg.ring import Ring
 from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO
 from flwr_dpkmeans.sums.client import Client, Memory
 from flwr_dpkmeans.sums.persons.counted_persons import Persons
+from flwr_dpkmeans.sums.persons.row_units import Weights
 from flwr_dpkmeans.sums.plan import FIRST_NODE_ID, Plan
 from flwr_dpkmeans.sums.round import Array, Labels, State
 from flwr_dpkmeans.sums.server import Server
@@ -50,6 +51,7 @@ def run_direct(
     server_points: Array | None = None,
     labels: Sequence[Labels] | None = None,
     persons: Sequence[Persons] | None = None,
+    weights: Sequence[Weights] | None = None,
     on_step: Callable[[Step], None] = logger.debug,
 ) -> LocalRun:
     """Run a plan over clients in this process, one table (n_i, n_features) for each.
@@ -63,6 +65,7 @@ def run_direct(
         server_points=server_points,
         labels=labels,
         persons=persons,
+        weights=weights,
         on_step=on_step,
     )
     return run.play()
@@ -86,7 +89,8 @@ class LocalRun(Server):
     decides on masks. `scale` puts a table into the final plan's box, on the grid, where
     by default it is already, as `server_points` are, if the plan does not hold them.
     `labels` are one array for each client, `persons` say whose its rows are where one
-    person is protected; `on_step` hears of each aggregation.
+    person is protected, `weights` what each row weighs where a plan weighs rows;
+    `on_step` hears of each aggregation.
     `parts` may be any sequence: what is no list is asked for a table when its client
     is. Of what is made of it, small tables of clients that answer together are retained
     in the plan's box, up to 256 MB.
@@ -104,6 +108,7 @@ class LocalRun(Server):
         server_points: Array | None = None,
         labels: Sequence[Labels] | None = None,
         persons: Sequence[Persons] | None = None,
+        weights: Sequence[Weights] | None = None,
         on_step: Callable[[Step], None] = logger.debug,
     ) -> None:
         is_preliminary = bool(plan.preliminary)
@@ -126,6 +131,7 @@ class LocalRun(Server):
         self.scale = scale
         self.labels = labels
         self.persons = persons
+        self.weights = weights
         self._on_step = on_step
         self._retained_bytes = 0
         self.scaled: dict[int, Array] = {}

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from flwr_dpkmeans.errors import ConfigurationError, invalid
 from flwr_dpkmeans.privacy.noise import NoiseKind
@@ -28,6 +30,10 @@ from flwr_dpkmeans.sums.option_rules import (
     require_bounds,
     whole,
 )
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler
+    from pydantic_core import CoreSchema
 
 RECOVER_ABOVE = 100
 """Deployed cohorts larger than this recover sums unless told otherwise.
@@ -225,6 +231,13 @@ class Settings(Options):
         "person level: so many rows of each person count at most; automatic: all",
         most=MOST_ROWS_OF_A_PERSON,
     )
+    max_weight: float | None = real(
+        None,
+        0.0,
+        math.inf,
+        "20.0",
+        "public maximum of a row's weight; automatic: rows have none",
+    )
     client_sampling_rate: float = real(
         1.0,
         0.0,
@@ -287,6 +300,10 @@ class Settings(Options):
         self.require_width(self.n_features)
         self._require_shares()
         self._require_small_delta()
+        if self.max_weight is not None:
+            from flwr_dpkmeans.sums.persons.weighable import require_weighable
+
+            require_weighable(self.max_weight, self.unit, self.n_examples)
         if self.dropout not in (None, Dropout.undisturbed()) and not self.masking:
             raise ConfigurationError(
                 "masking is False, but dropout is 'recover', which always masks: leave"
@@ -321,6 +338,35 @@ class Settings(Options):
                 f"delta is {self.delta:g}, but it must be below 1/N = {1.0 / n:g} or a"
                 " run may publish whole rows: leave delta unset for 1/(N ln N)."
             )
+
+    @property
+    def weighs_rows(self) -> bool:
+        """Whether rows count by weights, stated ones or shares of a person's."""
+        return self.max_weight is not None or self.unit is PrivacyUnit.PERSON
+
+    @property
+    def things(self) -> str:
+        """What a sum is taken over, in words."""
+        return self.unit.things if self.max_weight is None else "units of weight"
+
+    @property
+    def weight_unit(self) -> float:
+        """What a row of full weight counts in a result, in the units of weights."""
+        return 1.0 if self.max_weight is None else self.max_weight
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls,
+        source: type[Settings],
+        handler: GetCoreSchemaHandler,
+    ) -> CoreSchema:
+        """A plan that weighs no rows is written as before there were weights."""
+        from pydantic_core import core_schema
+
+        written = core_schema.wrap_serializer_function_ser_schema(
+            _without_unused_weight
+        )
+        return {**handler(source), "serialization": written}
 
     def _require_description(self) -> None:
         """Refuse a description of the clusters that no schema asks for."""
@@ -456,6 +502,20 @@ class Settings(Options):
                 f"feature_names has {len(names)} names, but bounds or n_features say"
                 f" {max(other_widths)}: give one name for each feature."
             )
+
+
+def _without_unused_weight(
+    settings: Settings,
+    write: Callable[[Settings], dict[str, object]],
+) -> dict[str, object]:
+    """Settings as they stand in a plan, where weights are named only if there are some.
+
+    So that nodes of earlier versions read all other plans, and refuse these.
+    """
+    written = write(settings)
+    if settings.max_weight is None:
+        del written["max_weight"]
+    return written
 
 
 def _are_widths(widths: tuple[int, ...]) -> bool:

@@ -191,10 +191,7 @@ class Task(Options, ABC):
     # -- what is released besides ------------------------------------------------------
 
     def preliminary(
-        self,
-        config: RunConfig,
-        delta: float,
-        n_features: int | None,
+        self, config: RunConfig, delta: float, n_features: int | None
     ) -> tuple[PlannedRound, ...]:
         """Plan the releases that come before round 1.
 
@@ -222,20 +219,13 @@ class Task(Options, ABC):
         raise NotImplementedError
 
     def take_preliminary(
-        self,
-        plan: Plan,
-        index: int,
-        released: ReleasedSum,
-        discoveries: Discoveries,
+        self, plan: Plan, index: int, released: ReleasedSum, discoveries: Discoveries
     ) -> Discoveries:
         """Add what a preliminary release tells to what was known before."""
         raise NotImplementedError
 
     def require_box(
-        self,
-        config: RunConfig,
-        box: Box | None,
-        n_features: int | None,
+        self, config: RunConfig, box: Box | None, n_features: int | None
     ) -> None:
         """Refuse a box that no preliminary release can have led to."""
         if box is not None:
@@ -244,11 +234,7 @@ class Task(Options, ABC):
                 " the server."
             )
 
-    def evaluation(
-        self,
-        config: RunConfig,
-        multiplier: float,
-    ) -> tuple[Block, ...]:
+    def evaluation(self, config: RunConfig, multiplier: float) -> tuple[Block, ...]:
         """What an evaluation after the last round releases."""
         raise ConfigurationError(
             f"evaluation is {config.settings.evaluation.value!r}, but {self.name!r} has"
@@ -259,11 +245,7 @@ class Task(Options, ABC):
         """The round that measures the result."""
         raise NotImplementedError
 
-    def profile(
-        self,
-        config: RunConfig,
-        multiplier: float,
-    ) -> tuple[Block, ...]:
+    def profile(self, config: RunConfig, multiplier: float) -> tuple[Block, ...]:
         """What is released of each group's rows after the last round."""
         if config.settings.gap_columns and not config.settings.profile_widths:
             raise ConfigurationError(
@@ -291,11 +273,7 @@ class Task(Options, ABC):
         if n is not None and n < self.least_rows:
             raise ConfigurationError(f"n_examples is {n}, but {self.why_rows}")
 
-    def require_supported(
-        self,
-        settings: Settings,
-        trust: TrustModel,
-    ) -> None:
+    def require_supported(self, settings: Settings, trust: TrustModel) -> None:
         """Refuse what this task cannot do, or must not, under a trust model.
 
         Such as what would become public under it.
@@ -326,12 +304,7 @@ class Task(Options, ABC):
         """
         return ()
 
-    def admits(
-        self,
-        plan: Plan,
-        step: PrivateSum | None,
-        state: State,
-    ) -> bool:
+    def admits(self, plan: Plan, step: PrivateSum | None, state: State) -> bool:
         """Whether a state that the server sent fits a round, or (None) the result."""
         if step is None:
             return True
@@ -341,11 +314,7 @@ class Task(Options, ABC):
 
     # -- what comes of it --------------------------------------------------------------
 
-    def result(
-        self,
-        plan: Plan,
-        state: State,
-    ) -> Result:
+    def result(self, plan: Plan, state: State) -> Result:
         """What the last state says, for people.
 
         By default its arrays as they are, in scaled units.
@@ -358,12 +327,7 @@ class Task(Options, ABC):
         """What a final plan says against the result before anything is sent."""
         return ()
 
-    def doubts(
-        self,
-        plan: Plan,
-        state: State,
-        names: Sequence[str],
-    ) -> tuple[str, ...]:
+    def doubts(self, plan: Plan, state: State, names: Sequence[str]) -> tuple[str, ...]:
         """What the last state, which may be known, says against the result.
 
         `names` are the columns', if known.
@@ -389,9 +353,7 @@ class Task(Options, ABC):
 
     @classmethod
     def __get_pydantic_core_schema__(
-        cls,
-        source: type[Task],
-        handler: GetCoreSchemaHandler,
+        cls, source: type[Task], handler: GetCoreSchemaHandler
     ) -> CoreSchema:
         """A task of any kind travels with its name.
 

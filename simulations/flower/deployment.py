@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flwr_dpkmeans.deploy.findings import app_hash
+from flwr_dpkmeans.deploy.gate.gate_options import GateOptions
 from flwr_dpkmeans.deploy.node_command import guarded_environment, settings_text
 from flwr_dpkmeans.deploy.server_command import is_healthy
 from flwr_dpkmeans.errors import ConfigurationError
@@ -101,6 +102,8 @@ class Deployment:
         Folder of the only Flower app that the SuperNodes run.
     programs : Programs
         Flower's.
+    gate : GateOptions, optional
+        What the app runs behind at each node.
     """
 
     def __init__(
@@ -111,10 +114,12 @@ class Deployment:
         credentials: Credentials | None = None,
         app: Path = PROJECT,
         programs: Programs = PROGRAMS,
+        gate: GateOptions | None = None,
     ) -> None:
         self._folder = folder
         self._programs = programs
         self._app = app
+        self._gate = gate
         self._relay = relay
         self._credentials = credentials
         self._nodes: list[subprocess.Popen[bytes]] = []
@@ -244,8 +249,16 @@ class Deployment:
             programs=self._programs,
         )
         command += ["--allowed-apps", self.allowed_app]
+        gate = None
+        if self._gate is not None:
+            flower_home(home).mkdir(mode=0o700, parents=True, exist_ok=True)
+            gate = flower_home(home) / "gate.json"
+            gate.write_text(self._gate.model_dump_json(by_alias=True))
         guard = functools.partial(
-            guarded_environment, flower_home(home), frozenset({self.allowed_app})
+            guarded_environment,
+            flower_home(home),
+            frozenset({self.allowed_app}),
+            gate=gate,
         )
         with logged(command, home, guard) as process:
             yield process
@@ -297,6 +310,7 @@ def deployed(
     *,
     app: Path = PROJECT,
     programs: Programs = PROGRAMS,
+    gate: GateOptions | None = None,
 ) -> Iterator[Deployment]:
     """Start a SuperLink and SuperNodes, and end them with the block, whatever happens
     in it.
@@ -315,6 +329,8 @@ def deployed(
         any other.
     programs : Programs
         Flower's, or others that stand for them.
+    gate : GateOptions, optional
+        What the app runs behind at each node.
 
     Yields
     ------
@@ -352,7 +368,7 @@ def deployed(
         )
         relay = stack.enter_context(relayed(port))
         stack.enter_context(guarded(folder / "cli"))
-        deployment = Deployment(folder, port, relay, credentials, app, programs)
+        deployment = Deployment(folder, port, relay, credentials, app, programs, gate)
         if credentials is not None:
             with ThreadPoolExecutor() as pool:
                 names = [f"node-{index}" for index in range(len(nodes))]

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.budget_bugs import wrong_plan
 from support.deltas import compose_delta
 from support.integration import beside_gaussian, discrete_laplace_losses, laplace_losses
 from support.plans import (
@@ -24,9 +25,8 @@ from support.plans import (
 from support.pricing import Draw, Noise
 from test_oracle_lists import events_of, priced
 
-from flwr_dpkmeans.privacy import calibration
+from flwr_dpkmeans.errors import BudgetError
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
-from flwr_dpkmeans.privacy.calibration import first_private
 from flwr_dpkmeans.privacy.closeness import Closeness
 from flwr_dpkmeans.privacy.release import (
     Event,
@@ -36,6 +36,7 @@ from flwr_dpkmeans.privacy.release import (
     PureRelease,
     Sensitivity,
 )
+from flwr_dpkmeans.sums.checks.sound import check_budget
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.price import price
 from flwr_dpkmeans.sums.public_facts import ServerFacts
@@ -82,14 +83,6 @@ def fresh(plan: Plan) -> Plan:
     """The same plan, with nothing priced yet."""
     price.cache_clear()
     return replace(plan)
-
-
-def wrong_plan(plan: Plan, **members: Any) -> Plan:
-    """The same plan with members that say something else."""
-    kind = type("WrongPlan", (Plan,), members)
-    values = {one.name: getattr(plan, one.name) for one in fields(plan) if one.init}
-    wrong: Plan = kind(**values)
-    return wrong
 
 
 def walked(plan: Plan) -> None:
@@ -171,25 +164,30 @@ def test_sums_of_coarse_shares_priced_as_one_draw() -> None:
 
 
 @pytest.mark.parametrize("kept", ["_pmf_add", "_pmf_remove"])
-def test_one_direction_of_a_sample(monkeypatch: pytest.MonkeyPatch, kept: str) -> None:
+def test_one_direction_of_a_sample(kept: str) -> None:
     from dp_accounting.pld import privacy_loss_distribution as numerical
 
-    original = numerical.from_gaussian_mechanism
-
-    def one_way(*arguments: Any, **named: Any) -> Any:
-        found = original(*arguments, **named)
-        return numerical.PrivacyLossDistribution(
-            getattr(found, kept), getattr(found, kept)
+    def one_way(events: Sequence[Event], delta: float) -> float:
+        composed = None
+        for event in events:
+            assert isinstance(event, GaussianRelease)
+            loss = numerical.from_gaussian_mechanism(
+                event.noise_multiplier, sampling_prob=event.sampling_rate
+            )
+            composed = loss if composed is None else composed.compose(loss)
+        assert composed is not None
+        half = getattr(composed, kept)
+        return float(
+            numerical.PrivacyLossDistribution(half, half).get_epsilon_for_delta(delta)
         )
 
-    monkeypatch.setattr(numerical, "from_gaussian_mechanism", one_way)
     if kept == "_pmf_remove":
         # Of Gaussian noise, removing is the dearer way at every epsilon above 0:
         # nothing is lost.
-        assert priced(SAMPLED, 1e-6) is not None
+        assert priced(SAMPLED, 1e-6, one_way) is not None
         return
     with pytest.raises(AssertionError, match="too low"):
-        priced(SAMPLED, 1e-6)
+        priced(SAMPLED, 1e-6, one_way)
 
 
 def test_arrays_under_one_coin_priced_as_if_each_had_its_own() -> None:
@@ -329,25 +327,13 @@ def test_shares_of_clients_that_cannot_be_counted_on(dropout: str) -> None:
         require_noise_of_shares(wrong_plan(plan, shares_of=shares_of))
 
 
-@pytest.mark.parametrize("factor", [0.998, 1.002])
-def test_a_calibration_beside_the_request(
-    monkeypatch: pytest.MonkeyPatch, factor: float
-) -> None:
-    original = first_private
-    monkeypatch.setattr(
-        calibration,
-        "first_private",
-        lambda cost, epsilon, start, **named: factor * original(cost, epsilon, start),
-    )
-    if factor > 1.0:
-        plan = drafted(algorithm="proxy_lloyd", n_examples=5017)
-        with pytest.raises(AssertionError, match="the plan costs"):
-            require_used(plan)
-    else:
-        from flwr_dpkmeans.errors import BudgetError
-
-        with pytest.raises(BudgetError):
-            drafted(algorithm="proxy_lloyd", n_examples=5018)
+def test_a_calibration_beside_the_request() -> None:
+    plan = drafted(algorithm="proxy_lloyd", n_examples=5017)
+    require_used(plan)
+    with pytest.raises(AssertionError, match="the plan costs"):
+        require_used(wrong_plan(plan, epsilon=0.998 * plan.epsilon))
+    with pytest.raises(BudgetError, match="the plan costs"):
+        check_budget(wrong_plan(plan, epsilon=1.002 * plan.epsilon), math.inf, plan)
 
 
 def test_events_of_the_lists_are_the_house_s_own() -> None:

@@ -20,13 +20,10 @@ from support.protocol_federation import Federation, grid_parts, make_federation
 from support.stopping import true_delta
 
 from flwr_dpkmeans.errors import CohortError, RefusalError
-from flwr_dpkmeans.node import guard as approval
-from flwr_dpkmeans.node import ledger as ledger_module
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.ledger_entries import LedgerEntry
 from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.sums.client import Memory
-from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.plan import FIRST_NODE_ID, Plan
 from flwr_dpkmeans.sums.statement import epsilon_after
 
 SIZES = (40, 30, 20)
@@ -107,30 +104,40 @@ def test_a_price_of_the_releases_so_far_is_caught(n_rounds: int, times: float) -
     assert true_delta(signals(plan), released_so_far(plan)) > times * DELTA
 
 
-def test_a_ledger_that_charges_bit_by_bit_is_caught(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Planted in the code, and in the rule that would refuse it."""
-    whole = approval.NodeGuard._entry
+class BitByBit(MemoryLedger):
+    """Charges the price of the releases so far."""
 
-    def so_far(
-        self: approval.NodeGuard, memory: Memory, index: int, attempt: int, name: str
-    ) -> LedgerEntry:
-        released = (*memory.attempts, (index, attempt))
-        return replace(
-            whole(self, memory, index, attempt, name),
-            epsilon=epsilon_after(memory.plan, released),
-        )
+    def __init__(self, plan: Plan, *, is_lenient: bool) -> None:
+        super().__init__()
+        self.plan = plan
+        self.is_lenient = is_lenient
+        """Whether the rule that would refuse it is left out, too."""
 
-    monkeypatch.setattr(approval.NodeGuard, "_entry", so_far)
-    federation = make_federation(grid_parts(SIZES))
+    def charge(self, entry: LedgerEntry, admit: Any = None) -> None:
+        attempts = [(one.round_index, one.attempt) for one in (*self.entries(), entry)]
+        cheaper = replace(entry, epsilon=epsilon_after(self.plan, attempts))
+        if self.is_lenient:
+            self._add(cheaper)
+        else:
+            super().charge(cheaper, admit)
+
+
+def test_a_ledger_that_charges_bit_by_bit_is_caught() -> None:
+    plan = finished(7).plan
+
+    def federation_of(*, is_lenient: bool) -> Federation:
+        nodes = range(FIRST_NODE_ID, FIRST_NODE_ID + len(SIZES))
+        ledgers: dict[int, MemoryLedger] = {
+            node: BitByBit(plan, is_lenient=is_lenient) for node in nodes
+        }
+        return make_federation(grid_parts(SIZES), ledgers=ledgers)
+
     with pytest.raises(CohortError):
-        federation.start(**settings(7, max_retries=0))
-    monkeypatch.setattr(ledger_module, "_RELATIVE_SLACK", 1e9)
-    federation = make_federation(grid_parts(SIZES))
+        federation_of(is_lenient=False).start(**settings(7, max_retries=0))
+    federation = federation_of(is_lenient=True)
     federation.start(**settings(7, max_retries=0))
     with pytest.raises(AssertionError, match="whoever stops adaptively gets"):
-        require_covered(signals(federation.plan), charged(federation))
+        require_covered(signals(plan), charged(federation))
 
 
 def test_whoever_silences_clients_gets_no_more_than_was_charged() -> None:

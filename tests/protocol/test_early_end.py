@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.budget_bugs import wrong_plan
 from support.ledger_entries import charged_epsilon
 from support.protocol_federation import (
     Federation,
@@ -188,18 +189,19 @@ def test_oblivious_refuses_a_tolerance() -> None:
         finished(trust="oblivious")
 
 
-def test_a_server_with_another_rule_stops_nobody_but_itself(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Planted: its first answer says that the run goes on."""
-    own = Plan.round_after
-    calls = []
+class LateServer(PrivateKMeans):
+    """Goes on where its plan says that the run ends."""
 
-    def late(self: Plan, index: int, state: Any) -> int:
-        calls.append(index)
-        # The server asks first; clients follow the plan.
-        return index + 1 if len(calls) == 1 else own(self, index, state)
+    def aggregate_train(self, server_round: int, replies: Any) -> Any:
+        if self.run.plan.is_final:
+            self.run.plan = wrong_plan(
+                self.run.plan, round_after=lambda _, index, state: index + 1
+            )
+        return super().aggregate_train(server_round, replies)
 
-    monkeypatch.setattr(Plan, "round_after", late)
-    with pytest.raises(CohortError):
-        finished(max_retries=0)
+
+def test_a_server_with_another_rule_stops_nobody_but_itself() -> None:
+    federation = make_federation(grid_parts(SIZES))
+    federation.strategy_class = LateServer
+    with pytest.raises(CohortError, match="did not answer round 2"):
+        federation.start(**settings(max_retries=0))

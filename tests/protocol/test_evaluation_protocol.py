@@ -36,8 +36,9 @@ from support.protocol_federation import (
     truth,
 )
 from support.states import with_extras
+from support.watching import watch
 
-from flwr_dpkmeans.data.loading import class_labels
+from flwr_dpkmeans.data.loading.class_labels import as_classes
 from flwr_dpkmeans.errors import CohortError, RefusalError
 from flwr_dpkmeans.flower.client.node_table import load_client
 from flwr_dpkmeans.flower.client_app import client_app
@@ -477,9 +478,7 @@ def test_labels_that_are_missing_are_not_told(
 def test_a_policy_against_evaluations_holds_for_labels(
     hospitals: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        class_labels, "as_classes", lambda *_: pytest.fail("labels were read")
-    )
+    watch(as_classes, begin=lambda _: pytest.fail("labels were read"))
     own = {"label-column": "remark", "policy": str(hospitals / "policy.toml")}
     for plan, code in (("none", ""), ("many", "RefusalError")):
         for options in OF_THE_RUN:

@@ -96,14 +96,12 @@ def test_an_algorithm_without_a_radius_tells_none() -> None:
     assert "movement" in result.train_metrics_clientapp[1]
 
 
-def test_noise_shares_go_on_counting_on_as_many_after_a_loss(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_noise_shares_go_on_counting_on_as_many_after_a_loss() -> None:
     """After a loss five are asked, and t of the six that shared keys may go."""
     federation = make_federation(grid_parts([40] * 6))
-    factors: list[float | None] = []
+    factors: list[float] = []
 
-    watch_noise(monkeypatch, lambda _, share: factors.append(share))
+    watch_noise(lambda _, share: factors.append(share))
     silent: set[int] = set()
 
     def heard(message: Message) -> bool:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,9 +14,10 @@ from flwr.app import Error, Message
 from support.machine import replace_time
 from support.messages import RECORD, WAIT, Stage, stage_of
 from support.protocol_federation import Federation, grid_parts, make_federation
-from support.statistics import Compute, plant_statistic
+from support.watching import watch
 
 from flwr_dpkmeans.errors import CohortError, RefusalError
+from flwr_dpkmeans.flower.client.wrapped import Wrapped
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.strategies.timeouts import Timeouts
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
@@ -69,18 +69,11 @@ def test_an_answer_that_took_too_long_to_compute_costs_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     federation = make_federation(grid_parts(SIZES))
-    clock = SimpleNamespace(ahead=0.0)
-
-    def slow(honest: Compute) -> Compute:
-        def compute(*arguments: Any) -> Any:
-            clock.ahead = 61.0
-            return honest(*arguments)
-
-        return compute
-
-    plant_statistic(monkeypatch, slow)
     now = time.time
-    replace_time(monkeypatch, lambda: now() + clock.ahead)
+    watch(
+        Wrapped.compute,
+        begin=lambda _: replace_time(monkeypatch, lambda: now() + 61.0),
+    )
     with pytest.raises(CohortError):
         start(federation)
     assert federation.charges() == 0

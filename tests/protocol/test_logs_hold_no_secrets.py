@@ -10,7 +10,6 @@ decimal, hexadecimal, base64, raw bytes.
 from __future__ import annotations
 
 import base64
-import copy
 import itertools
 import json
 import logging
@@ -24,15 +23,17 @@ import numpy as np
 import pytest
 from flwr.app import Context
 from numpy.typing import NDArray
-from support.crypto import replace_derivation, replace_stream
+from support import watching as recording
 from support.messages import RECORD
 from support.protocol_federation import Federation, Truth, grid_parts, make_federation
-from support.statistics import Compute, plant_statistic
+from support.watching import Call
 
 from flwr_dpkmeans.errors import DataError, RefusalError
-from flwr_dpkmeans.flower import mod as mod_module
 from flwr_dpkmeans.flower.client.node_config import show_node_logs
+from flwr_dpkmeans.flower.client.wrapped import Wrapped
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
+from flwr_dpkmeans.flower.messages.client_memory import remember
+from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.log import LineFormatter, LogFormat
 from flwr_dpkmeans.node import node_log
 from flwr_dpkmeans.node.policy import ClientPolicy
@@ -214,9 +215,7 @@ def found_in(text: str, forbidden: dict[str, str]) -> list[str]:
 
 
 @pytest.fixture
-def watch(
-    monkeypatch: pytest.MonkeyPatch, truth: Truth, capfd: pytest.CaptureFixture[str]
-) -> Iterator[Watch]:
+def watch(truth: Truth, capfd: pytest.CaptureFixture[str]) -> Iterator[Watch]:
     """Catch all loggers, Flower's too, what is printed, all keys and masks."""
     watched = Watch(Catcher(), capfd, truth)
     names = ("", "flwr", "flwr_dpkmeans")
@@ -230,9 +229,9 @@ def watch(
         handlers.pop()
     for logger, handler in handlers:
         logger.addHandler(handler)
-    remember = mod_module.remember
 
-    def remembering(context: Context, memory: Any) -> None:
+    def remembered(call: Call) -> None:
+        memory = call.arguments["memory"]
         watched.secrets += hidden_bytes(memory.party)
         # The start is public: it follows from the plan's seed.
         watched.clusters += (
@@ -240,19 +239,12 @@ def watch(
             if memory.clusters is not None and memory.clusters.movements
             else []
         )
-        remember(context, memory)
 
-    def kept(function: Callable[..., Any], where: list[Any]) -> Callable[..., Any]:
-        def keeping(*args: Any, **values: Any) -> Any:
-            result = function(*args, **values)
-            where.append(copy.copy(result))
-            return result
-
-        return keeping
-
-    monkeypatch.setattr(mod_module, "remember", remembering)
-    replace_stream(monkeypatch, kept(ciphers.stream, watched.masks))
-    replace_derivation(monkeypatch, kept(keys.derive_key, watched.secrets))
+    recording.watch(remember, begin=remembered)
+    recording.watch(
+        ciphers.stream, lambda call: watched.masks.append(call.result.copy())
+    )
+    recording.watch(keys.derive_key, lambda call: watched.secrets.append(call.result))
     yield watched
     for logger, handler in handlers:
         logger.removeHandler(handler)
@@ -302,7 +294,7 @@ def run(
     federation = make_federation(
         parts,
         loaders={VICTIM: lambda _: client} if talkative else None,
-        show_logs=show_logs,
+        mod_of=lambda _, settings: SecureAggregation(settings, show_logs=show_logs),
     )
     federation.clients[VICTIM] = client if talkative else federation.clients[VICTIM]
     for number, own in enumerate(federation.clients.values()):
@@ -466,21 +458,15 @@ LEAKS: dict[str, Callable[[Any, Any], object]] = {
 
 @pytest.mark.sample(4)
 @pytest.mark.parametrize("what", LEAKS)
-def test_the_search_finds_what_is_planted(
-    what: str, watch: Watch, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_search_finds_what_is_planted(what: str, watch: Watch) -> None:
     """A careless line in the mod is found, whatever it says."""
 
-    def careless(honest: Compute) -> Compute:
-        def compute(app: Any, memory: Any, index: int) -> Any:
-            arrays = honest(app, memory, index)
-            if index == 2:
-                node_log.logger.debug("here is %s", LEAKS[what](memory, arrays))
-            return arrays
+    def careless(call: Call) -> None:
+        if call.arguments["index"] == 2:
+            leak = LEAKS[what](call.arguments["memory"], call.result)
+            node_log.logger.debug("here is %s", leak)
 
-        return compute
-
-    plant_statistic(monkeypatch, careless)
+    recording.watch(Wrapped.compute, careless)
     federation = run(
         watch, "oblivious", talkative=False, drop=False, max_iter=2, evaluation="none",
         n_classes=0,

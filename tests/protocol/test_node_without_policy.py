@@ -338,7 +338,7 @@ def own_app(folder: Path, policy: str | None, **settings: Any) -> KMeansResult:
         )
     grid = InProcessGrid(nodes)
     known: dict[str, Any] = {
-        "n_clusters": 10, "n_features": 4, "epsilon": 2.0, "n_examples": 1500,
+        "n_clusters": 10, "epsilon": 2.0, "n_examples": 1500,
     }  # fmt: skip
     strategy = ProxyLloyd(**known, bounds=(0.0, 16.0), **settings)
     with grid.running():

@@ -52,8 +52,8 @@ CASES = [
 ]
 
 
-def run(monkeypatch: pytest.MonkeyPatch, **values: Any) -> tuple[Federation, Truth]:
-    truth = record_truth(monkeypatch)
+def run(**values: Any) -> tuple[Federation, Truth]:
+    truth = record_truth()
     federation = make_federation(
         grid_parts(
             [100] * (4 if values.get("trust") == "distributed" else 2),
@@ -134,10 +134,8 @@ def check(federation: Federation, truth: Truth) -> None:
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize(("algorithm", "trust", "noise"), CASES)
-def test_noise_has_the_planned_scale(
-    monkeypatch: pytest.MonkeyPatch, algorithm: str, trust: str, noise: str
-) -> None:
-    federation, truth = run(monkeypatch, algorithm=algorithm, trust=trust, noise=noise)
+def test_noise_has_the_planned_scale(algorithm: str, trust: str, noise: str) -> None:
+    federation, truth = run(algorithm=algorithm, trust=trust, noise=noise)
     check(federation, truth)
 
 
@@ -169,9 +167,7 @@ def test_a_planted_wrong_scale_is_caught(
     monkeypatch: pytest.MonkeyPatch, algorithm: str, trust: str, factor: float
 ) -> None:
     plant_noise(monkeypatch, scaled(factor))
-    federation, truth = run(
-        monkeypatch, algorithm=algorithm, trust=trust, noise="seeded"
-    )
+    federation, truth = run(algorithm=algorithm, trust=trust, noise="seeded")
     with pytest.raises(AssertionError, match="of the plan's"):
         check(federation, truth)
     shapes = {block.name: block.noise for block in federation.plan.rounds[0].blocks}
@@ -184,12 +180,10 @@ def test_a_planted_wrong_scale_is_caught(
 
 @pytest.mark.parametrize("max_silent", [0, 1, 2])
 def test_the_noise_that_an_onlooker_does_not_know_has_the_planned_scale(
-    monkeypatch: pytest.MonkeyPatch, max_silent: int
+    max_silent: int,
 ) -> None:
     """A client knows its share, and t may share theirs with the server."""
-    federation, truth = run(
-        monkeypatch, trust="distributed", noise="seeded", max_silent=max_silent
-    )
+    federation, truth = run(trust="distributed", noise="seeded", max_silent=max_silent)
     check(federation, truth)
     known = set(list(federation.clients)[: max(1, max_silent)])
     for key, statistics in truth.statistics.items():
@@ -205,11 +199,9 @@ def test_the_noise_that_an_onlooker_does_not_know_has_the_planned_scale(
 
 
 @pytest.mark.nightly
-def test_the_private_count_has_its_planned_noise(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_private_count_has_its_planned_noise() -> None:
     """Whatever the trust model, the count's noise comes in shares from the clients."""
-    truth = record_truth(monkeypatch)
+    truth = record_truth()
     parts = grid_parts([100, 250], 2)
 
     def counts() -> Iterator[float]:
@@ -235,14 +227,13 @@ def test_the_private_count_has_its_planned_noise(
     assert scale_p_value(noise * 2.0, NoiseShape.GAUSSIAN) < SMALLEST_P
 
 
-def test_two_runs_never_share_secure_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_runs_never_share_secure_noise() -> None:
     """The same random_state fixes the public start, but not secure noise."""
     for kind, equal in (("secure", False), ("seeded", True)):
         drawn = []
         for _ in range(2):
-            with monkeypatch.context() as patch:
-                federation, truth = run(patch, noise=kind, max_iter=2)
-                drawn.append(
-                    np.concatenate(list(noise_by_block(federation, truth).values()))
-                )
+            federation, truth = run(noise=kind, max_iter=2)
+            drawn.append(
+                np.concatenate(list(noise_by_block(federation, truth).values()))
+            )
         assert np.array_equal(*drawn) is equal

@@ -15,23 +15,23 @@ from support.ledger_entries import charge, charged_epsilon, entry
 from support.messages import ServerRun, Stage, dump_plan, request_content
 from support.protocol_federation import all_bytes, make_federation, received_vectors
 from support.states import with_extras
-from support.statistics import Compute, plant_coin, plant_encoding, plant_statistic
+from support.watching import Call, watch
 from test_hostile_server import VICTIM, Hostile, changed, fields_of, hostile
 from test_server_state import drawn
 
 from flwr_dpkmeans import KMeansClient
 from flwr_dpkmeans.algorithms.server.held_points import hold_points
 from flwr_dpkmeans.errors import BudgetError, PlanError, ProtocolError
+from flwr_dpkmeans.flower.client.wrapped import Wrapped
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums.build import build_algorithm, initial_state
 from flwr_dpkmeans.sums.checks.verify import verify_plan
-from flwr_dpkmeans.sums.client import contribution
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.draft import draft_plan
-from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.plan import Plan, takes_part
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.statement import build_report
 from flwr_dpkmeans.sums.wire.packed_state import unpack_state
@@ -268,34 +268,26 @@ def test_replies_are_equally_long_whoever_has_no_rows_and_whoever_takes_part() -
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.5])
-def test_whoever_does_not_take_part_does_the_same_work(
-    monkeypatch: pytest.MonkeyPatch, rate: float
-) -> None:
+def test_whoever_does_not_take_part_does_the_same_work(rate: float) -> None:
     """Time must not tell the coin: every client encodes as often as every other one."""
     work: dict[tuple[int, int], int] = {}
     coins: dict[tuple[int, int], bool] = {}
     entered: list[tuple[int, int]] = []
-    mod: Any = contribution
-    encode_, toss = mod.encode, mod.takes_part
 
-    def asking(honest: Compute) -> Compute:
-        def compute(app: Any, memory: Any, index: int) -> Any:
-            entered[:] = [(memory.party.node_id, index)]
-            return honest(app, memory, index)
+    def asked(call: Call) -> None:
+        memory = call.arguments["memory"]
+        entered[:] = [(memory.party.node_id, call.arguments["index"])]
 
-        return compute
-
-    def encoding(*args: Any) -> Any:
+    def encoded(_: Call) -> None:
         work[entered[0]] = work.get(entered[0], 0) + 1
-        return encode_(*args)
 
-    def tossing(plan: Plan, node: int, index: int, attempt: int) -> bool:
-        coins[node, index] = toss(plan, node, index, attempt)
-        return coins[node, index]
+    def tossed(call: Call) -> None:
+        node, index = call.arguments["node_id"], call.arguments["round_index"]
+        coins[node, index] = call.result
 
-    plant_statistic(monkeypatch, asking)
-    plant_encoding(monkeypatch, encoding)
-    plant_coin(monkeypatch, tossing)
+    watch(Wrapped.compute, begin=asked)
+    watch(encode, encoded)
+    watch(takes_part, tossed)
     federation = make_federation([drawn(30, seed) for seed in range(10)])
     values: dict[str, Any] = {
         "trust": "distributed",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from support.messages import (
     RECORD,
     Status,
     parse_failure,
+    parse_request,
+    parse_unmask_reply,
     parse_unmask_request,
     unmask_request_content,
 )
@@ -35,14 +38,16 @@ from support.protocol_federation import (
 )
 
 from flwr_dpkmeans.errors import CohortError, RefusalError
+from flwr_dpkmeans.flower.messages.message_records import content_of
+from flwr_dpkmeans.flower.messages.replies import message_of
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.secagg import recover_session
 from flwr_dpkmeans.secagg.agreement import UNMASK_BYTES
 from flwr_dpkmeans.secagg.messages import Stage, UnmaskRequest
 from flwr_dpkmeans.sums.settings import Dropout
+from flwr_dpkmeans.sums.wire import encode_reply
 
 N = 9
 SIZES = tuple(range(30, 30 + 5 * N, 5))
@@ -232,26 +237,32 @@ def test_more_than_may_be_silent_stop_the_run_with_a_sentence() -> None:
         run(federation)
 
 
-def test_too_few_shares_open_another_attempt_which_is_charged(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_too_few_shares_open_another_attempt_which_is_charged() -> None:
     """A wrong share: the key does not fit what its owner committed to."""
     parts = grid_parts(SIZES)
     federation = make_federation(parts)
-    receive = recover_session.RecoverSession.receive_unmask
-    spoilt: list[int] = []
+    asked: dict[int, tuple[str, int, int]] = {}
 
-    def spoil(session: Any, node_id: int, reply: Any) -> None:
-        if not spoilt and session.round_index == 2:
-            spoilt.append(node_id)
-            reply.shares.update({owner: bytes(UNMASK_BYTES) for owner in reply.shares})
-        if node_id == 10 and session.attempt == 0 and session.round_index == 2:
-            return  # so that the cohort of the next attempt is smaller
-        receive(session, node_id, reply)
+    def on_request(message: Message) -> bool:
+        asked[message.metadata.dst_node_id] = place_of(message)
+        return True
 
-    monkeypatch.setattr(recover_session.RecoverSession, "receive_unmask", spoil)
+    def on_reply(message: Message) -> list[Message]:
+        node = message.metadata.src_node_id
+        if asked[node] != ("unmask", 2, 0):
+            return [message]
+        if node == 10:
+            return []  # so that the cohort of the next attempt is smaller
+        if node == 2:
+            reply = parse_unmask_reply(message.content)
+            shares = dict.fromkeys(reply.shares, bytes(UNMASK_BYTES))
+            spoilt = encode_reply(Stage.UNMASK, replace(reply, shares=shares))
+            message.content = content_of(spoilt)
+        return [message]
+
+    federation.faults.on_request = on_request
+    federation.faults.on_reply = on_reply
     result = run(federation, trust="central")
-    assert spoilt
     assert set(result.confirmed) == EVERYBODY - {10}
     centroids, _ = expected(
         federation, parts, [EVERYBODY, EVERYBODY - {10}, EVERYBODY - {10}]
@@ -409,17 +420,21 @@ def test_survivors_that_others_did_not_sign_stop_a_pinned_client(
     relay: Any, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that told others of other survivors has no signatures that fit."""
-    honest = recover_session.RecoverSession._confirmations
     kept: dict[int, dict[int, bytes]] = {}
 
-    def hostile(self: Any, node: int) -> dict[int, bytes]:
-        now = honest(self, node)
-        relayed = relay(kept.get(node), now)
-        kept.setdefault(node, now)
-        return dict(relayed)
+    def hostile(message: Message) -> bool:
+        request = parse_request(message.content)
+        now = getattr(request.body, "confirmations", {})
+        if now:
+            node = message.metadata.dst_node_id
+            relayed = dict(relay(kept.get(node), now))
+            kept.setdefault(node, now)
+            body: Any = replace(request.body, confirmations=relayed)  # type: ignore[type-var]
+            message.content = message_of(node, replace(request, body=body)).content
+        return True
 
-    monkeypatch.setattr(recover_session.RecoverSession, "_confirmations", hostile)
     federation = pinned_federation(grid_parts(SIZES))
+    federation.faults.on_request = hostile
     with pytest.raises(RefusalError, match=words):
         run(federation, trust="central")
 

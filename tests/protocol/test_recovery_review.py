@@ -79,11 +79,8 @@ def test_a_private_count_has_its_noise_if_some_did_not_even_answer_the_plan(
     federation = make_federation(grid_parts([40] * N))
     factors: list[float] = []
 
-    # The server's own noise has no share.
-    watch_noise(
-        monkeypatch,
-        lambda _, share: factors.extend([] if share is None else [share]),
-    )
+    # The server's own noise is whole.
+    watch_noise(lambda _, share: factors.extend([share] if share < 1.0 else []))
     federation.faults.on_request = lambda message: (
         message.metadata.dst_node_id not in (4, 7, 10)
     )

@@ -375,11 +375,12 @@ class MemoryChecker:
                 )
                 sys.setprofile(profile)
 
+        before = sys.getprofile()
         sys.setprofile(profile)
         try:
             return call()
         finally:
-            sys.setprofile(None)
+            sys.setprofile(before)
 
 
 def conduct(federation: Federation, checker: MemoryChecker, **values: Any) -> ServerRun:
@@ -556,7 +557,7 @@ def test_the_word_checker_fires(
     monkeypatch: pytest.MonkeyPatch, sabotage: Callable[..., None]
 ) -> None:
     sabotage(monkeypatch)
-    truth = record_truth(monkeypatch)
+    truth = record_truth()
     federation = run_on(uniform_parts())
     with pytest.raises(AssertionError, match=r"statistic|readable"):
         require_no_true_word(federation, truth)
@@ -567,7 +568,7 @@ def test_the_memory_checker_fires(
     monkeypatch: pytest.MonkeyPatch, sabotage: Callable[..., None]
 ) -> None:
     sabotage(monkeypatch)
-    truth = record_truth(monkeypatch)
+    truth = record_truth()
     checker = MemoryChecker(truth)
     conduct(make_federation(grid_parts([300] * 4, 3)), checker)
     assert any("RetrySession.aggregate" in place for place in checker.found)

@@ -32,6 +32,8 @@ from flwr.proto.runtime_pb2 import PushTaskOutputRequest
 from flwr.supercore.constant import TASK_TYPE_TO_COMMAND
 from flwr.supernode.runtime import run_clientapp
 from support.apps import THIEF, app_files, packed, pyproject
+from support.gates import gate_options
+from support.installed import forget, install
 
 from flwr_dpkmeans.deploy.guard import app_program
 from flwr_dpkmeans.deploy.guard.app_guard import Guard
@@ -85,15 +87,16 @@ def everything(folder: Path) -> set[Path]:
 @pytest.fixture
 def flower(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Puts Flower's own functions and paths back afterwards."""
-    for module in (run_clientapp, RUN_SERVERAPP):
-        for name, function in vars(module).items():
-            if callable(function):
-                monkeypatch.setitem(vars(module), name, function)
-    monkeypatch.setitem(sys.modules, "counted", None)
-    monkeypatch.delitem(sys.modules, "counted")
+    functions = [
+        (vars(module), {**vars(module)}) for module in (run_clientapp, RUN_SERVERAPP)
+    ]
+    install(monkeypatch, counted=None)
+    forget(monkeypatch, "counted")
     before = list(sys.path)
     yield
     sys.path[:] = before
+    for names, original in functions:
+        names.update(original)
 
 
 def test_an_approved_app_is_unpacked_into_a_private_folder(tmp_path: Path) -> None:
@@ -267,6 +270,24 @@ def test_an_app_that_comes_after_an_approved_one_is_checked_too(tmp_path: Path) 
         run_clientapp.get_load_client_app_fn(
             default_app_ref="", app_path=None, multi_app=True
         )
+
+
+@pytest.mark.usefixtures("flower")
+def test_of_an_app_behind_a_gate_nothing_is_imported(tmp_path: Path) -> None:
+    """The gate answers in its place; of an app without one the app does."""
+    gated, free = packed(app_files(answer=THIEF, mark="gated")), packed(app_files())
+    guard = guard_for(tmp_path, gated, free)
+    gate = tmp_path / "gate.json"
+    gate.write_text(gate_options(app=sha256(gated)).model_dump_json(by_alias=True))
+    put_before_flower(replace(guard, gate=gate))
+    for content, kind in ((gated, "GateApp"), (free, "ClientApp")):
+        run_clientapp.install_from_fab(content, skip_prompt=True)
+        load = run_clientapp.get_load_client_app_fn(
+            default_app_ref="", app_path=None, multi_app=True
+        )
+        app = load("somebody/counted", "0.1.0", "")
+        assert type(app).__name__ == kind
+        assert ("counted" in sys.modules) == (kind == "ClientApp")
 
 
 @pytest.mark.usefixtures("flower")
@@ -519,11 +540,12 @@ print(sorted(name for name in sys.modules if name.startswith("flwr_dpkmeans")))
 """
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "words",
     [
-        ["app_program.py", "flwr-clientapp", "flwr-clientapp", "a" * 64, "f", "a"],
-        ["app_program.py", "flower-superexec", "flwr-clientapp", "", "f", "a"],
+        ["app_program.py", "flwr-clientapp", "flwr-clientapp", "a" * 64, "f", "a", ""],
+        ["app_program.py", "flower-superexec", "flwr-clientapp", "", "f", "a", ""],
         ["supernode_program.py"],
     ],
 )

@@ -5,13 +5,13 @@ they are refused.
 from __future__ import annotations
 
 import math
-import sys
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from support.flat import flat_estimator
+from support.installed import install
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms.one_place.not_federated import (
@@ -45,7 +45,7 @@ def fitted(algorithm: str, **values: Any) -> FederatedKMeans:
 def test_an_app_s_bundle_has_none_and_says_where_they_are(
     monkeypatch: pytest.MonkeyPatch, algorithm: str
 ) -> None:
-    monkeypatch.setitem(sys.modules, "flwr_dpkmeans.baselines", None)
+    install(monkeypatch, flwr_dpkmeans__baselines=None)
     with pytest.raises(
         ConfigurationError, match=rf"'{algorithm}' is .*in a copy of the project"
     ):

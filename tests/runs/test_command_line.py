@@ -149,7 +149,6 @@ assert {line.split()[0] for line in SAID} == set(COMMANDS)
 for line, code in SAID.items():
     assert main(line.split()) == code, line
 FederatedKMeans(2, algorithm="optimal", bounds=(0, 1)).fit(parts)
-FederatedKMeans(2).plan(200, 2, 3, seeds=2, algorithms=["fastlloyd"])
 assert "simulations" not in sys.modules
 print("all there")
 """
@@ -292,6 +291,7 @@ def test_a_value_after_several_is_the_option_s_until_another_one_begins() -> Non
     assert (options.algorithm, options.n_clusters) == (["glloyd", "fastlloyd"], 3)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("command", ["", "plan", "node init"])
 def test_help_waits_for_no_library(command: str) -> None:
     """At most .3 s of a processor beyond Python's own start."""

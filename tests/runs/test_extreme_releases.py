@@ -51,6 +51,8 @@ RELEASES: dict[str, Callable[[int, np.random.Generator], Any]] = {
 OF_COLUMNS: dict[str, dict[str, Any]] = {
     "moments": {},
     "histograms": {"bins": 4},
+    "quantiles": {"halvings": 3},
+    "pca": {},
     "radii": {"centers": ((-0.5, 0.0, 0.0), (0.5, 0.5, 0.5))},
     "naive_bayes": {
         "classes": 3,

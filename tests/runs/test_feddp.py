@@ -25,6 +25,7 @@ from support.cases import OF_PARTIES, pairs
 from support.flat import flat_estimator
 from support.grid_values import GRID, on_grid
 from support.protocol_federation import all_bytes, make_federation
+from support.watching import calls_of
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms.budget.noise_budget import private_sums
@@ -720,7 +721,7 @@ def test_server_data_that_say_nothing_are_refused() -> None:
 
 @pytest.mark.parametrize("kind", ["gaussian", "paper"])
 def test_a_client_with_many_more_rows_than_declared_moves_the_sum_by_its_bound_only(
-    monkeypatch: pytest.MonkeyPatch, kind: str
+    kind: str,
 ) -> None:
     """Equal seeds give equal noise."""
     generator = np.random.default_rng(0)
@@ -740,16 +741,10 @@ def test_a_client_with_many_more_rows_than_declared_moves_the_sum_by_its_bound_o
     huge = np.repeat(on_grid(generator.choice([-1.0, 1.0], (1, 3))), 20_000, axis=0)
     sums = []
     for last in (np.empty((0, 3)), huge):
-        seen: list[NDArray[np.int64]] = []
-
-        def kept(values: Any, *rest: Any, seen: list[NDArray[np.int64]] = seen) -> Any:
-            seen.append(values.view(np.int64).copy())
-            return as_released(values, *rest)
-
-        with monkeypatch.context() as patch:
-            patch.setattr("flwr_dpkmeans.sums.trust.trust_base.as_released", kept)
+        with calls_of(as_released) as released:
             run_direct(plan, [*parts[:5], last], server_points=held.on_server)
-        sums.append(seen[0])
+        words = next(iter(released[0].arguments.values()))
+        sums.append(words.view(np.int64))
     (block,) = plan.rounds[0].blocks
     change = (sums[1] - sums[0]).astype(np.float64)
     assert (

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from support.flat import flat_estimator
+from support.watching import watch
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms.budget.noise_budget import allocate
@@ -24,6 +25,7 @@ from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
 from flwr_dpkmeans.estimators.federate import federate
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
 from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.node.guard import NodeGuard
 from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.privacy.noise import NoiseSource
 from flwr_dpkmeans.privacy.release import (
@@ -391,13 +393,9 @@ def test_a_foreign_algorithm_and_trust_model_run_to_the_report(
 def test_what_cannot_say_why_it_is_private_is_refused_before_anything_is_sent(
     engine: str, values: dict[str, Any], sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sent: list[object] = []
-    monkeypatch.setattr(
-        "flwr_dpkmeans.node.guard.NodeGuard.charge", lambda *args: sent.append(args)
-    )
+    watch(NodeGuard.charge, begin=lambda _: pytest.fail("something was charged"))
     with pytest.raises(PlanError, match=sentence):
         estimator(engine=engine, **values).fit(parts())
-    assert not sent
 
 
 def test_what_follows_from_a_count_is_not_sampled() -> None:

@@ -72,7 +72,7 @@ def test_kinds_of_patients_are_those_that_were_drawn(
     assert "6000 of 6000 records are rows" in capsys.readouterr().out
     drawn = np.concatenate(kinds)
     agreements = []
-    for seed in range(5):
+    for seed in range(3):
         km = FederatedKMeans(
             3,
             epsilon=1.0,

@@ -37,7 +37,6 @@ from flwr.proto.fleet_pb2 import (
 )
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.date import now
-from flwr.supercore.protobuf.client import ProtobufClient
 from flwr.superlink.routers.fleet import node_auth
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
@@ -173,7 +172,8 @@ def place(
     with made.stack:
         yield made
     superlink.code, superlink.status = StandIn.code, StandIn.status
-    superlink.ahead, superlink.is_online = 0.0, False
+    superlink.ahead, superlink.next_statuses = 0.0, ()
+    superlink.is_online = False
 
 
 def _clock(place: Place, ahead: float) -> None:
@@ -815,65 +815,52 @@ def test_units_are_told_by_a_share_of_rows_and_no_number(place: Place) -> None:
     assert policy.exists()
 
 
-def test_a_node_that_was_killed_waits_until_the_superlink_has_missed_it(
-    place: Place, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Until then the SuperLink lets no node of the same key in."""
-    options, waits = NodeOptions.from_toml(place.file), list[float]()
-    request = ActivateNodeRequest(public_key=b"key", heartbeat_interval=30.0)
-    answers = iter([httpx.HTTPStatusError] * 3)
-
-    def activate(
-        client: FleetHttpClient, asked: ActivateNodeRequest
-    ) -> ActivateNodeRequest:
-        for refusal in answers:
-            raise refusal("412", request=None, response=None)  # type: ignore[arg-type]
-        return asked
-
-    place.patch.setattr(FleetHttpClient, "ActivateNode", activate)
+@pytest.fixture
+def waits(place: Place) -> list[float]:
+    """How long the node has waited each time."""
+    waits: list[float] = []
     replace_sleep(place.patch, waits.append)
+    place.superlink.status = 200
+    return waits
+
+
+@contextlib.contextmanager
+def patient_node(place: Place) -> Iterator[FleetHttpClient]:
+    options = NodeOptions.from_toml(place.file)
     authority = str(options.root_certificates)
     with _private.patient_client().from_server_address(
         options.superlink, False, authority, []
     ) as client:
-        assert client.ActivateNode(request) is request
+        yield client
+
+
+ACTIVATE = ActivateNodeRequest(public_key=b"key", heartbeat_interval=30.0)
+
+
+def test_a_node_that_was_killed_waits_until_the_superlink_has_missed_it(
+    place: Place, waits: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Until then the SuperLink lets no node of the same key in."""
+    with patient_node(place) as client:
+        place.superlink.next_statuses = (412,) * 3
+        client.ActivateNode(ACTIVATE)
         assert waits == [1.0] * 3
-        answers = iter([httpx.HTTPStatusError] * 76)
+        place.superlink.next_statuses = (503,) * 76
         with pytest.raises(httpx.HTTPStatusError):
-            client.ActivateNode(request)
+            client.ActivateNode(ACTIVATE)
     told = capsys.readouterr().err
     assert told.count("waiting for the SuperLink to miss this node's last process") == 2
     assert told.splitlines()[-1].startswith("this key is online already: another node")
 
 
 def test_a_node_whose_clock_jumps_says_so_and_waits_until_it_is_set(
-    place: Place, capsys: pytest.CaptureFixture[str]
+    place: Place, waits: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Flower's own client ends the node at the first refusal."""
-    options, waits, codes = (
-        NodeOptions.from_toml(place.file),
-        list[float](),
-        list[int](),
-    )
-
-    def answer(client: FleetHttpClient, **asked: object) -> object:
-        response = httpx.Response(
-            codes.pop(0) if codes else 200,
-            request=httpx.Request("POST", "https://superlink"),
-        )
-        response.raise_for_status()
-        return asked["request"]
-
-    place.patch.setattr(ProtobufClient, "_unary_unary", answer)
-    replace_sleep(place.patch, waits.append)
-    authority = str(options.root_certificates)
-    with _private.patient_client().from_server_address(
-        options.superlink, False, authority, []
-    ) as client:
-        client.ActivateNode(
-            ActivateNodeRequest(public_key=b"key", heartbeat_interval=30.0)
-        )
-        codes += [401] * 3
+    superlink = place.superlink
+    with patient_node(place) as client:
+        client.ActivateNode(ACTIVATE)
+        superlink.next_statuses = (401,) * 3
         client.PullMessages(PullMessagesRequest())
         assert waits == [1.0] * 3
         assert (
@@ -881,11 +868,11 @@ def test_a_node_whose_clock_jumps_says_so_and_waits_until_it_is_set(
             in capsys.readouterr().err
         )
         for code, n_waits in ((401, 78), (503, 78)):
-            codes += [code] * 76
+            superlink.next_statuses = (code,) * 76
             with pytest.raises(httpx.HTTPStatusError):
                 client.PullMessages(PullMessagesRequest())
             assert len(waits) == n_waits
-        codes[:] = [401]
+        superlink.next_statuses = (401,)
         with pytest.raises(httpx.HTTPStatusError):
             client.DeactivateNode(DeactivateNodeRequest(node_id=1))
         assert len(waits) == 78

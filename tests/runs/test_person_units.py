@@ -1,7 +1,8 @@
 """No person moves any statistic of any algorithm beyond its bound, and bugs are found.
 
 By brute force: one person's rows are taken out, doubled and shuffled among those of
-others, in every round of every registered algorithm, and of what comes before it.
+others, in every round of every registered algorithm, and of what comes before it. Rows
+have weights of their own or none.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import itertools
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.typing import NDArray
 from test_weighted_rows import GROUPS, Weighed, rounds_of, some_table
@@ -19,6 +21,8 @@ from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.privacy.release import NoiseShape
 from flwr_dpkmeans.sums.checks.neighbours import share_of_bound
 from flwr_dpkmeans.sums.persons.counted_persons import Counted, Persons
+from flwr_dpkmeans.sums.persons.row_units import RowUnits
+from flwr_dpkmeans.sums.settings import Settings
 
 STEPS = 2.0**16
 ALL = 2**16
@@ -31,6 +35,34 @@ Counting = Callable[[Persons, int], Counted]
 
 def as_ever(persons: Persons, most: int) -> Counted:
     return persons.counted(most)
+
+
+def with_weights(persons: Persons, most: int) -> Counted:
+    """Weights of rows that may be anything, up to a maximum of 3.
+
+    They follow from who the person is and which of its rows this is.
+    """
+    who = persons.digests[:, 0]
+    number = pd.Series(who).groupby(who).cumcount().to_numpy()
+    anything = np.array([3.0, 3.1, 0.0, 3.0, 1e300, np.inf, 0.5, np.nan, 1e-9, -1.0])
+    weights = anything[(who + number).astype(np.int64) % len(anything)]
+    return weighed_by(RowUnits(persons, weights), most)
+
+
+def weighed_by(units: RowUnits, most: int) -> Counted:
+    settings = Settings(
+        bounds=((-1.0,), (1.0,)),
+        unit="person",  # type: ignore[arg-type]
+        rows_per_person=most,
+        max_weight=3.0,
+    )
+    return units.counted(settings, 0)
+
+
+def over_a_smaller_maximum(persons: Persons, most: int) -> Counted:
+    """The bug that weights are over another number than their maximum."""
+    rows, weights = weighed_by(RowUnits(persons, np.full(len(persons), 3.0)), most)
+    return Counted(rows, weights * 1.5)
 
 
 def row_by_row(persons: Persons, most: int) -> Counted:
@@ -95,7 +127,19 @@ def test_no_person_moves_any_round_beyond_its_bound(group: str, most: int) -> No
     assert max(shares) <= 1.0
 
 
-@pytest.mark.parametrize("wrong", [row_by_row, by_the_first_table, rounded_up])
+@pytest.mark.sample(5)
+@pytest.mark.parametrize("most", [1, ALL])
+@pytest.mark.parametrize("group", GROUPS)
+def test_no_weight_of_a_row_moves_any_round_beyond_its_bound(
+    group: str, most: int
+) -> None:
+    shares = [largest_share(one, most, with_weights) for one in rounds_of(group)]
+    assert 0.0 < max(shares) <= 1.0
+
+
+@pytest.mark.parametrize(
+    "wrong", [row_by_row, by_the_first_table, rounded_up, over_a_smaller_maximum]
+)
 def test_persons_that_weigh_too_much_are_found(wrong: Counting) -> None:
     (moments,) = rounds_of("moments")
     with pytest.raises(PlanError, match="moves by"):

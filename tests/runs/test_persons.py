@@ -30,7 +30,6 @@ from flwr_dpkmeans import (
 )
 from flwr_dpkmeans.data.loading.declared_tables import load_declared
 from flwr_dpkmeans.data.loading.layout import Layout
-from flwr_dpkmeans.data.loading.person_column import PersonColumn
 from flwr_dpkmeans.data.loading.person_ids import (
     SIMULATED_KEY,
     id_texts,
@@ -38,6 +37,7 @@ from flwr_dpkmeans.data.loading.person_ids import (
 )
 from flwr_dpkmeans.data.loading.schema_tables import load_by_schema
 from flwr_dpkmeans.data.loading.source import load_source
+from flwr_dpkmeans.data.loading.unit_columns import UnitColumns
 from flwr_dpkmeans.data.rows import Rows
 from flwr_dpkmeans.errors import (
     ConfigurationError,
@@ -59,7 +59,8 @@ from flwr_dpkmeans.sums.build import build_algorithm, initial_state
 from flwr_dpkmeans.sums.checks.neighbours import share_of_bound
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.persons.counted_persons import Persons
-from flwr_dpkmeans.sums.persons.person_rows import arrays_of_persons
+from flwr_dpkmeans.sums.persons.person_rows import arrays_of_units
+from flwr_dpkmeans.sums.persons.row_units import RowUnits
 from flwr_dpkmeans.sums.plan import FIRST_NODE_ID, Plan
 from flwr_dpkmeans.sums.round import Array, PrivateSum, State
 
@@ -298,7 +299,7 @@ def arrays(
     """Of one party; labels follow from the rows."""
     persons = persons_of(ids, b"key")
     labels = (points[:, 0] > 0.0).astype(np.int64)
-    return arrays_of_persons(plan, step, persons, points, state, labels, None)
+    return arrays_of_units(plan, step, RowUnits(persons), points, state, labels, None)
 
 
 def table_of_persons(seed: int) -> tuple[Points, list[str]]:
@@ -467,13 +468,13 @@ def test_a_node_reads_its_person_column(
     if table_bytes is not None:
         set_limits(table_bytes=table_bytes)
     path = write_stays(tmp_path)
-    person = PersonColumn("patient", SIMULATED_KEY)
-    layout = Layout(("age", "kg"), person=person)
+    person = UnitColumns("patient", SIMULATED_KEY)
+    layout = Layout(("age", "kg"), units=person)
     declared = load_declared(path, layout)
     number = {"kind": "number", "bounds": (-1, 1)}
     schema = Schema(columns={"age": number, "kg": number})
-    by_schema = load_by_schema(path, schema, Layout(person=person))
-    simulated = load_source(str(path), person=person)
+    by_schema = load_by_schema(path, schema, Layout(units=person))
+    simulated = load_source(str(path), units=person)
     clients = [
         KMeansClient(**held_by(table)) for table in (declared, by_schema, simulated)
     ]
@@ -491,7 +492,7 @@ def test_tables_beyond_memory_have_the_same_persons(
     tmp_path: Path, most: int | None, set_limits: Any
 ) -> None:
     path = write_stays(tmp_path)
-    layout = Layout(("age", "kg"), person=PersonColumn("patient", b"key"))
+    layout = Layout(("age", "kg"), units=UnitColumns("patient", b"key"))
     centroids = []
     for table_bytes in (None, 64):
         if table_bytes is not None:
@@ -541,9 +542,9 @@ def test_no_id_is_in_a_log_a_message_or_a_report(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    person = PersonColumn("patient", b"a key of the run")
+    person = UnitColumns("patient", b"a key of the run")
     path = write_stays(tmp_path)
-    tables = [load_declared(path, Layout(("age", "kg"), person=person)) for _ in "abc"]
+    tables = [load_declared(path, Layout(("age", "kg"), units=person)) for _ in "abc"]
     clients = [KMeansClient(**held_by(table)) for table in tables]
     federation = make_federation(
         [table.points for table in tables],

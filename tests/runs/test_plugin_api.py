@@ -267,9 +267,9 @@ def small(tmp_path: Path) -> InProcessGrid:
     "known", [{"n_features": 2, "n_examples": 200}, {"n_features": 2}, {}], ids=str
 )
 def test_evaluation_on_the_server_is_refused_where_it_sees_nothing(
-    small: InProcessGrid, monkeypatch: pytest.MonkeyPatch, known: dict[str, Any]
+    small: InProcessGrid, known: dict[str, Any]
 ) -> None:
-    forbid_messages(monkeypatch)
+    forbid_messages()
     with (
         small.running(),
         pytest.raises(
@@ -317,7 +317,7 @@ def test_evaluation_on_the_server_works_where_it_sees_releases(
 def test_initial_arrays_are_refused(
     small: InProcessGrid, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    forbid_messages(monkeypatch)
+    forbid_messages()
     with small.running():
         for trust in ("oblivious", "central"):
             with pytest.raises(ConfigurationError, match="initial_arrays are given"):

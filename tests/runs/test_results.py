@@ -590,9 +590,7 @@ def test_costs_are_told_in_squared_units_where_all_features_have_one_width() -> 
         assert costs.tolist() == [4.0 * factor, factor]
 
 
-def test_a_chosen_number_of_clusters_comes_with_its_curve(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_chosen_number_of_clusters_comes_with_its_curve() -> None:
     provenance = Provenance("7", "server", "ab" * 32)
     result = result_of(
         3, 2, scaled_costs=np.array([4.0, 1.0]), bounds=((0.0,), (10.0,))

@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 import pytest
 from flwr.app import Context, RecordDict
 from support.golden_runs import FILE, RUNS, Run, digest_of, name_of
+from support.installed import install
 
 from flwr_dpkmeans import __version__, federate
 from flwr_dpkmeans.data.loading.declared_tables import load_stated
@@ -244,8 +245,7 @@ def join_ray(monkeypatch: pytest.MonkeyPatch, join: MagicMock) -> None:
     """Let ``join(address, ...)`` stand for joining a cluster."""
     ray = MagicMock(init=join)
     ray.is_initialized.return_value = False
-    monkeypatch.setitem(sys.modules, "ray", ray)
-    monkeypatch.setitem(sys.modules, "ray.data", ray.data)
+    install(monkeypatch, ray=ray, ray__data=ray.data)
 
 
 def test_no_cluster_and_no_ray_are_one_sentence_each(
@@ -256,7 +256,7 @@ def test_no_cluster_and_no_ray_are_one_sentence_each(
     with pytest.raises(DataError, match="a Ray cluster, but none answers") as caught:
         described(rows)
     assert "10.1.2.3" not in str(caught.value)
-    monkeypatch.setitem(sys.modules, "ray", None)
+    install(monkeypatch, ray=None)
     with pytest.raises(DataError, match="Ray is not there: pip install"):
         described(rows)
 
@@ -306,7 +306,7 @@ def test_a_dask_cluster_that_is_none_is_one_sentence(
 
 
 def test_no_dask_is_one_sentence(monkeypatch: pytest.MonkeyPatch, rows: Path) -> None:
-    monkeypatch.setitem(sys.modules, "distributed", None)
+    install(monkeypatch, distributed=None)
     with pytest.raises(DataError, match=r"pip install 'flwr-dpkmeans\[dask\]'"):
         described(rows, "dask")
 
@@ -337,11 +337,9 @@ def test_a_block_whose_workers_die_of_it_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Ray would go on for ever; Dask's scheduler gives up by itself.
-    ray, data = MagicMock(), MagicMock()
-    monkeypatch.setitem(sys.modules, "ray", ray)
-    monkeypatch.setitem(sys.modules, "ray.data", data)
+    data = MagicMock()
+    install(monkeypatch, ray=MagicMock(data=data), ray__data=data)
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:6379")
-    ray.data = data
     with row_cluster.ENGINES["ray"].joined() as summed:
         summed([{"file": "a", "group": 0}], MagicMock())
     assert data.from_items.return_value.flat_map.call_args.kwargs["max_retries"] == 5
@@ -350,34 +348,30 @@ def test_a_block_whose_workers_die_of_it_is_given_up(
 def test_a_dask_cluster_without_a_worker_that_can_ends_in_a_sentence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(row_cluster, "_LOOK_AGAIN", 0.1)
-    how: dict[str, Any] = {
-        "processes": False,
-        "protocol": "tcp://",
-        "host": "127.0.0.1",
-    }
-    how["dashboard_address"] = "127.0.0.1:0"
+    def summed_at(address: str) -> None:
+        with (
+            dask.config.set({"scheduler-address": address}),
+            row_cluster.ENGINES["dask"].joined() as summed,
+        ):
+            next(iter(summed([{"file": "a", "group": 0}], MagicMock())))
+
+    how: dict[str, Any] = {"processes": False, "protocol": "tcp://"}
+    how |= {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
     with (
         distributed.LocalCluster(n_workers=0, **how) as cluster,
-        dask.config.set({"scheduler-address": cluster.scheduler_address}),
-        row_cluster.ENGINES["dask"].joined() as summed,
+        pytest.raises(DataError, match=r"^the Dask cluster has no worker"),
     ):
-        with pytest.raises(DataError, match=r"^the Dask cluster has no worker"):
-            next(iter(summed([{"file": "a", "group": 0}], MagicMock())))
-        for found in (
-            {"worker": "0.0.9"},
-            {"worker": ModuleNotFoundError("row_cluster"), "other": __version__},
-        ):
-            monkeypatch.setattr(
-                "distributed.Client.run", lambda *_, found=found, **__: found
-            )
-            with pytest.raises(
-                DataError,
-                match=(
-                    f"^a worker of the Dask cluster lacks flwr-dpkmeans {__version__}"
-                ),
-            ):
-                next(iter(summed([{"file": "a", "group": 0}], MagicMock())))
+        summed_at(cluster.scheduler_address)
+    for versions in (
+        {"worker": "0.0.9"},
+        {"worker": ModuleNotFoundError("row_cluster"), "other": __version__},
+    ):
+        client = MagicMock()
+        client.run.return_value = versions
+        install(monkeypatch, distributed=MagicMock(Client=lambda *_, c=client, **__: c))
+        lacks = f"^a worker of the Dask cluster lacks flwr-dpkmeans {__version__}"
+        with pytest.raises(DataError, match=lacks):
+            summed_at("tcp://127.0.0.1:1")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,20 +41,18 @@ from flwr_dpkmeans.flower.client.ray_nodes import is_simulation
 from flwr_dpkmeans.flower.client.result_folders import output_folder
 from flwr_dpkmeans.flower.client_app import app as clients
 from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
-from flwr_dpkmeans.flower.messages.server_kind import is_simulated_server
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config
 from flwr_dpkmeans.flower.run_keys import run_keys
 from flwr_dpkmeans.flower.run_progress import LOG_FILE, PROGRESS_FILE, Outcome
-from flwr_dpkmeans.kmeans.folding import PostProcessing
-from flwr_dpkmeans.kmeans.public_points.packing import PackingMethod
 from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.options import option_defaults
 from flwr_dpkmeans.privacy.provenance import Provenance
+from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.privacy.shown import rounded_text
 from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.sums.config import RunConfig
-from flwr_dpkmeans.sums.public_facts import CLIP_BOUNDS, ServerData
+from flwr_dpkmeans.sums.public_facts import ServerData
 from simulations.sources.mixture import draw_gaussian_mixture
 
 PROJECT = Path(__file__).parents[2]
@@ -196,73 +193,23 @@ def test_nothing_is_assumed_of_the_files_of_deployed_nodes(
     assert config.n_features is None
 
 
-def test_a_simulated_server_is_told_by_flowers_own_module(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.delitem(sys.modules, "flwr.simulation.run_simulation", raising=False)
-    assert not is_simulated_server()
-    monkeypatch.setitem(sys.modules, "flwr.simulation.run_simulation", sys)
-    assert is_simulated_server()
-
-
 def test_values_are_taken_over() -> None:
+    given: dict[str, Any] = {
+        "n_clusters": 4, "n_features": 3, "n_examples": 500, "max_iter": 6,
+        "algorithm": "fastlloyd", "alpha": 0.5, "radius_clipping": False,
+        "random_state": 0, "epsilon": 1, "delta": 1e-7, "trust": "central",
+        "max_epsilon": 3.0, "min_clients": 3, "max_silent": 0, "max_retries": 2,
+    }  # fmt: skip
+    words = {"schedule": "constant", "post_processing": "none", "packing": "halve"}
+    words["noise"] = "seeded"
     config = configured(
-        data="table.csv",
-        bounds="-5,100",
-        n_clusters=4,
-        n_features=3,
-        n_examples=500,
-        algorithm="fastlloyd",
-        max_iter=6,
-        alpha=0.5,
-        schedule="constant",
-        post_processing="none",
-        radius_clipping=False,
-        packing="halve",
-        random_state=0,
-        epsilon=1,
-        delta=1e-7,
-        trust="central",
-        noise="seeded",
-        max_epsilon=3.0,
-        num_clients=7,
-        min_clients=3,
-        max_silent=0,
-        max_retries=2,
+        data="table.csv", bounds="-5,100", num_clients=7, **given, **words
     )
-    assert (
-        config.n_clusters,
-        config.n_features,
-        config.n_examples,
-        config.max_iter,
-    ) == (4, 3, 500, 6)
-    assert config.bounds == ((-5.0,), (100.0,))
-    assert (config.algorithm, config.alpha, config.schedule) == (
-        "fastlloyd",
-        0.5,
-        Schedule.CONSTANT,
-    )
-    assert (config.post_processing, config.radius_clipping) == (
-        PostProcessing.NONE,
-        False,
-    )
-    assert (config.packing, config.random_state) == (PackingMethod.HALVE, 0)
-    assert (config.epsilon, config.delta, config.trust, config.noise.value) == (
-        1.0,
-        1e-7,
-        "central",
-        "seeded",
-    )
-    assert config.max_epsilon == 3.0
-    assert (
-        configured(data="table.csv", bounds="0,1", count_share=0.1).count_share == 0.1
-    )
-    assert (
-        config.n_clients,
-        config.min_clients,
-        config.max_silent,
-        config.max_retries,
-    ) == (7, 3, 0, 2)
+    assert {name: getattr(config, name) for name in given} == given
+    assert {name: getattr(config, name).value for name in words} == words
+    assert (config.bounds, config.n_clients) == (((-5.0,), (100.0,)), 7)
+    counted = configured(data="table.csv", bounds="0,1", count_share=0.1)
+    assert counted.count_share == 0.1
 
 
 def test_timeouts_are_taken_over() -> None:
@@ -298,32 +245,10 @@ FEDDP = {
 
 def test_every_option_of_feddp_kmeans_is_taken_over() -> None:
     config = configured(**FEDDP)
-    assert (config.algorithm, config.unit.value, config.trust, config.max_iter) == (
-        "feddp_kmeans",
-        "client",
-        "central",
-        1,
-    )
-    assert (config.noise_kind, config.budget_shares) == (
-        NoiseFamily.PAPER,
-        (0.3, 0.1, 0.45, 0.15),
-    )
-    assert (
-        config.lloyd_share,
-        config.weight_threshold,
-        config.n_init,
-        config.margin,
-    ) == (0.25, 0.0, 3, 0.9)
-    assert [getattr(config, name) for name in CLIP_BOUNDS] == [
-        11.0,
-        121.0,
-        7.5,
-        21.0,
-        4.5,
-        300.0,
-        28.0,
-    ]
-    assert (config.examples_per_client, config.client_sampling_rate) == (64, 0.5)
+    expected = {key.replace("-", "_"): value for key, value in FEDDP.items()}
+    expected |= {"budget_shares": (0.3, 0.1, 0.45, 0.15), "unit": PrivacyUnit.CLIENT}
+    expected["noise_kind"] = NoiseFamily.PAPER
+    assert {name: getattr(config, name) for name in expected} == expected
 
 
 def test_declared_defaults_of_feddp_kmeans_are_the_configurations_own() -> None:
@@ -396,77 +321,21 @@ def test_a_file_without_bounds_is_refused() -> None:
     [
         ({"epsilonn": 1.0}, "there is no run-config key 'epsilonn': did you mean"),
         ({"alpha": 0.6}, "fastlloyd.alpha is 0.6, but the algorithm is"),
-        (
-            {"fastlloyd.max-iter": 4},
-            "there is no run-config key 'fastlloyd.max-iter': did you mean 'max-iter'?",
-        ),
-        ({"n-client": 4}, "there is no run-config key 'n-client': did you mean"),
-        (
-            {"algorithm": "fastloyd"},
-            "algorithm is 'fastloyd', which is not known: did you mean 'fastlloyd'?",
-        ),
-        ({"trust": "obliv"}, "trust is 'obliv', which is not known: did you mean"),
-        ({"noise": "seedy"}, "noise is 'seedy', which is not known: did you mean"),
-        (
-            {"partition": "iidd"},
-            "partition is 'iidd', which is not known: did you mean 'iid'?",
-        ),
+        ({"fastlloyd.max-iter": 4}, "there is no run-config key 'fastlloyd.max-iter'"),
+        ({"algorithm": "fastloyd"}, "algorithm is 'fastloyd', which is not known"),
+        ({"noise-kind": "papr"}, "noise_kind is 'papr', which is not known"),
+        ({"partition": "iidd"}, "partition is 'iidd', which is not known"),
         ({"partition": "by_value"}, "partition is 'by_value', but partition-column"),
-        ({"partition": "dirichlet"}, "partition is 'dirichlet', but partition-column"),
-        ({"partition": "one_client_per_value"}, "partition is 'one_client_per_value',"),
-        (
-            {"partition": "dirichlett"},
-            "partition is 'dirichlett', which is not known: did you mean 'dirichlet'?",
-        ),
         ({"partition": "fixed_sizes"}, "the sizes of the parts are '', but they must"),
-        (
-            {"partition": "fixed_sizes", "partition-sizes": "3,-1"},
-            "the sizes of the parts are '3,-1', but they must ",
-        ),
         ({"partition-alpha": 0.0}, "partition-alpha is 0.0, but it must be greater"),
-        ({"partition-alpha": "x"}, "partition-alpha is 'x', but it must be a finite"),
         ({"data": "mixture", "partition": "contiguous"}, "partition is 'contiguous',"),
-        (
-            {"data": "mixture", "mixture-rows-per-client": -1},
-            "the number of rows of each of the mixture's clients is ",
-        ),
+        ({"data": "mixture", "mixture-rows-per-client": -1}, "the number of rows of"),
         ({"data": "digit"}, "data is 'digit', but it must be a bundled data set,"),
-        ({"data": "mixtur"}, "data is 'mixtur', but it must be a bundled data set,"),
         ({"server-data": "iriss"}, "server-data is 'iriss', but it must be a bundled"),
-        (
-            {"sever-data": "iris"},
-            "there is no run-config key 'sever-data': did you mean 'server-data'?",
-        ),
-        (
-            {"partition-colum": "a"},
-            (
-                "there is no run-config key 'partition-colum': did you mean"
-                " 'partition-column'?"
-            ),
-        ),
-        (
-            {"algorithm": "feddp_kmean"},
-            (
-                "algorithm is 'feddp_kmean', which is not known: did you mean"
-                " 'feddp_kmeans'?"
-            ),
-        ),
-        (
-            {"noise-kind": "papr"},
-            "noise_kind is 'papr', which is not known: did you mean 'paper'?",
-        ),
-        ({"budget-shares": "0.5,0.5"}, "budget_shares are (0.5, 0.5), but they must"),
         ({"n-clusters": "automatic"}, "n_clusters is 'automatic', but it must be an"),
-        ({"client-sampling-rate": 0.5}, "client_sampling_rate is 0.5, but sampling"),
-        ({"data-radius": -1.0}, "data_radius is -1.0, but it must be a finite number"),
-        ({"bounds": "100,0"}, "every feature has lower bound 100.0 and upper bound"),
         ({"bounds": "wide"}, "the bounds are 'wide', but they must be two numbers or"),
-        ({"n-clusters": 0}, "n_clusters is 0, but it must be an integer of at least"),
-        ({"epsilon": -2.0}, "epsilon is -2.0, but it must be a finite number greater"),
         ({"delta": 0.001}, "delta is 0.001, but it must be below 1/N = 0.000556483 "),
-        ({"num-clients": 1}, "n_clients is 1, but it must be an integer of at least"),
         ({"radius-clipping": "false"}, "radius_clipping is 'false', but it must be a"),
-        ({"round-timeout": 0}, "the round timeout in seconds is 0, but it must be"),
         ({"join-timeout": "x"}, "the joining timeout in seconds is 'x', but it must"),
         ({"n-features": 3}, "there are bounds for 64 features, but the table has 3"),
     ],
@@ -1312,7 +1181,7 @@ def test_whole_run_with_given_k_has_no_curve(tmp_path: Path, log: list[str]) -> 
 def test_a_bad_configuration_ends_the_run_before_anything_is_sent(
     tmp_path: Path, log: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    forbid_messages(monkeypatch)
+    forbid_messages()
     # As an error, which Flower's simulation tells from success, unlike an exit.
     with pytest.raises(server_app.EndedError, match="ConfigurationError: epsilon"):
         run_app(tmp_path, epsilon=-1.0)

@@ -17,6 +17,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from flwr.supercore.task_identity import TaskIdentity
+from support.watching import watch
 from threadpoolctl import ThreadpoolController, threadpool_info, threadpool_limits
 
 from flwr_dpkmeans import FederatedKMeans
@@ -43,26 +44,18 @@ def several_threads() -> Iterator[None]:
         assert blas_threads() == {3}
 
 
-def watched(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[set[int]]:
-    """The limits in force whenever a function of a module is called."""
+def limits_in(function: Callable[..., Any]) -> list[set[int]]:
+    """The limits in force whenever a function is called."""
     seen: list[set[int]] = []
-    original: Callable[..., Any] = getattr(module, name)
-
-    def watching(*arguments: Any, **options: Any) -> Any:
-        seen.append(blas_threads())
-        return original(*arguments, **options)
-
-    monkeypatch.setattr(module, name, watching)
+    watch(function, begin=lambda _: seen.append(blas_threads()))
     return seen
 
 
 @pytest.mark.parametrize("engine", ["inprocess", "direct"])
 @pytest.mark.parametrize("trust", ["oblivious", "central", "distributed"])
-def test_statistics_and_advances_run_on_one_thread(
-    monkeypatch: pytest.MonkeyPatch, engine: str, trust: str
-) -> None:
-    statistics = watched(monkeypatch, fastlloyd, "relative_statistics")
-    advances = watched(monkeypatch, fastlloyd, "relative_update")
+def test_statistics_and_advances_run_on_one_thread(engine: str, trust: str) -> None:
+    statistics = limits_in(fastlloyd.relative_statistics)
+    advances = limits_in(fastlloyd.relative_update)
     km = FederatedKMeans(
         2,
         algorithm="fastlloyd",
@@ -77,10 +70,8 @@ def test_statistics_and_advances_run_on_one_thread(
     assert all(seen == {1} for seen in advances)
 
 
-def test_a_start_that_clusters_runs_on_one_thread(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    packed = watched(monkeypatch, packed_module, "sphere_packing")
+def test_a_start_that_clusters_runs_on_one_thread() -> None:
+    packed = limits_in(packed_module.sphere_packing)
     km = FederatedKMeans(
         2,
         algorithm="fastlloyd",
@@ -102,12 +93,9 @@ def test_a_start_that_clusters_runs_on_one_thread(
         ("balcan", "average_twice", "balcan"),
     ],
 )
-def test_baselines_run_on_one_thread(
-    monkeypatch: pytest.MonkeyPatch, module: str, name: str, algorithm: str
-) -> None:
-    seen = watched(
-        monkeypatch, importlib.import_module(f"flwr_dpkmeans.baselines.{module}"), name
-    )
+def test_baselines_run_on_one_thread(module: str, name: str, algorithm: str) -> None:
+    baseline = importlib.import_module(f"flwr_dpkmeans.baselines.{module}")
+    seen = limits_in(getattr(baseline, name))
     km = FederatedKMeans(
         2, algorithm=algorithm, bounds=(-1.0, 1.0), trust="central", random_state=1
     )
@@ -115,10 +103,8 @@ def test_baselines_run_on_one_thread(
     assert seen == [{1}]
 
 
-def test_predictions_and_metrics_run_on_one_thread(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    seen = watched(monkeypatch, assignment, "squared_lengths")
+def test_predictions_and_metrics_run_on_one_thread() -> None:
+    seen = limits_in(assignment.squared_lengths)
     with using(Implementation.NUMPY):
         assignment.nearest_centroids(POINTS, POINTS[:2])
     assert seen

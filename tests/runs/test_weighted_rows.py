@@ -147,11 +147,13 @@ def of_discovery(
     return Weighed(f"{name}: {planned.name}", planned.blocks, WIDTH, arrays)
 
 
-def of_statistics(task: str) -> Weighed:
-    """The one round of a task besides clusterings."""
+def of_statistics(task: str) -> Iterator[Weighed]:
+    """The rounds of a task besides clusterings."""
     values: dict[str, Any] = {
         "moments": {},
         "histograms": {"bins": 4},
+        "quantiles": {"halvings": 3},
+        "pca": {},
         "radii": {"centers": ((-0.5, 0.0), (0.5, 0.5))},
         "naive_bayes": {
             "classes": 3,
@@ -163,10 +165,11 @@ def of_statistics(task: str) -> Weighed:
     plan = draft_plan(
         read_config(**settings | values), run_id=1, n_clients=2, seed=7, n_features=2
     )
-    (step,) = build_algorithm(plan).rounds
     n_classes = 3 if task == "naive_bayes" else 0
     width = 3 if n_classes else 2
-    return of_step(task, step, State({}), width, n_classes=n_classes)
+    location = State({"mean": np.array([0.25, -0.5]), "reach": np.array([0.75])})
+    for step in build_algorithm(plan).rounds:
+        yield of_step(task, step, location, width, n_classes=n_classes)
 
 
 COLUMNS: dict[str, Any] = {
@@ -273,7 +276,7 @@ def rounds_of(group: str) -> tuple[Weighed, ...]:
         return tuple(of_appendix())
     if name == "standard scale":
         return (of_standard_scale(),)
-    return (of_statistics(name),)
+    return tuple(of_statistics(name))
 
 
 PROXY_RUNS: dict[str, tuple[int, dict[str, Any], str]] = {
@@ -285,7 +288,7 @@ PROXY_RUNS: dict[str, tuple[int, dict[str, Any], str]] = {
 RECORD_CASES = [case for case in SUPPORTED if case[1] == "record"]
 GROUPS = [
     *[f"{algorithm}, {kind}" for algorithm, _, kind in RECORD_CASES],
-    *("moments", "histograms", "radii", "naive_bayes"),
+    *("moments", "histograms", "quantiles", "pca", "radii", "naive_bayes"),
     *("closing rounds", "appendix", "standard scale"),
     *PROXY_RUNS,
 ]

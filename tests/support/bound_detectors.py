@@ -6,7 +6,7 @@ AssertionError if it is more than the plan says.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -199,10 +199,17 @@ def require_nothing_of_nobody(algorithm: str, unit: str = "record") -> None:
 
 
 def require_information(
-    algorithm: str, unit: str = "record", *, case: str = "edge", **values: Any
+    algorithm: str,
+    unit: str = "record",
+    *,
+    case: str = "edge",
+    claimed: Callable[[Plan], Plan] = lambda plan: plan,
+    **values: Any,
 ) -> None:
     """No run shows more than is claimed of any target, when what its releases show is
     added up.
+
+    ``claimed(plan)`` makes the claim, by default the run's own plan.
     """
     trust = values.pop("trust", "central")
     built = build_cases(algorithm, trust, unit, case, values)[0]
@@ -213,7 +220,7 @@ def require_information(
             truth.part(one.plan, one.round_index, one.state, one.members)
             for one in view.sums
         ]
-        found = information_of(parts, view.plan, view.attempts)
+        found = information_of(parts, claimed(view.plan), view.attempts)
         assert found.bound_used <= 1.0 + LAST_DIGITS, (
             f"{candidate.name}: {found.bound_used:.3f} of a sensitivity"
         )

@@ -1,106 +1,84 @@
-"""Slips in what is charged, and in what a budget is divided into.
-
-Patches of the real code.
-"""
+"""Slips in what is charged: plans, reports and ledgers beside what was released."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
+from dataclasses import fields, replace
 from typing import Any
 
-import numpy as np
-import pytest
-from numpy.typing import NDArray
-
-from flwr_dpkmeans.algorithms.lloyd_family.fastlloyd import FastLloydTask
-from flwr_dpkmeans.node import guard as approval
-from flwr_dpkmeans.privacy import calibration
+from flwr_dpkmeans.privacy.release import Event
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
-from flwr_dpkmeans.sums import build as building
-from flwr_dpkmeans.sums import price as pricing
-from flwr_dpkmeans.sums import public_facts
-from flwr_dpkmeans.sums import server as server_run
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.statement import run_report
+from flwr_dpkmeans.sums.statement import build_report, epsilon_after
+from support.price_detectors import Claims, claims_of
+from support.wire_detectors import Watched
 
-Array = NDArray[np.float64]
-Words = NDArray[np.uint64]
-
-
-def _once(attempts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    return list({index: (index, attempt) for index, attempt in attempts}.values())
+Wrong = Callable[[Plan], Plan]
+"""Says of a plan something else than what it releases."""
 
 
-def report_by_round(patch: pytest.MonkeyPatch) -> None:
-    honest = run_report.run_epsilon
-    patch.setattr(
-        run_report, "run_epsilon", lambda plan, attempts: honest(plan, _once(attempts))
+def wrong_plan(plan: Plan, **members: Any) -> Plan:
+    """The same plan with members that say something else."""
+    kind = type("WrongPlan", (Plan,), members)
+    values = {one.name: getattr(plan, one.name) for one in fields(plan) if one.init}
+    wrong: Plan = kind(**values)
+    return wrong
+
+
+def _uncharged(plan: Plan, is_free: Callable[[Plan, int], bool]) -> Plan:
+    """The plan's price knows nothing of some rounds."""
+
+    def events(self: Plan, indices: Iterable[int] | None = None) -> tuple[Event, ...]:
+        if indices is None:
+            indices = range(self.first_round, self.last_round + 1)
+        return plan.events([index for index in indices if not is_free(self, index)])
+
+    return wrong_plan(plan, events=events)
+
+
+def evaluation_not_charged(plan: Plan) -> Plan:
+    return _uncharged(
+        plan, lambda self, index: self.round_at(index).name == EVALUATION_ROUND
     )
 
 
-def ledger_by_round(patch: pytest.MonkeyPatch) -> None:
-    """What is charged leaves repetitions out."""
-    patch.setattr(approval, "worst_case", lambda plan: plan.epsilon)
+def count_not_charged(plan: Plan) -> Plan:
+    return _uncharged(plan, lambda _, index: index <= 0)
 
 
-def lines_by_round(patch: pytest.MonkeyPatch) -> None:
+def rounds_not_charged(plan: Plan) -> Plan:
+    """The price of the run is that of a run of one round."""
+    return _uncharged(plan, lambda _, index: index > 1)
+
+
+def delta_counted_twice(plan: Plan) -> Plan:
+    """The epsilon is that at twice the delta that is stated."""
+    return wrong_plan(plan, epsilon=replace(plan, delta=2.0 * plan.delta).epsilon)
+
+
+Slip = Callable[[Watched], Claims]
+"""What is said of a run by a program with a slip, beside what was sent."""
+
+
+def _once(run: Watched) -> list[tuple[int, int]]:
+    """The run without repetitions."""
+    return [*dict(sorted(run.vectors)).items()]
+
+
+def report_by_round(run: Watched) -> Claims:
     """The report lists, and so prices, one release a round."""
-    honest = server_run.build_report
-
-    def listed(plan: Plan, attempts: Any, *rest: Any, **more: Any) -> Any:
-        return honest(plan, _once(attempts), *rest, **more)
-
-    patch.setattr(server_run, "build_report", listed)
+    report = build_report(run.federation.plan, _once(run))
+    return replace(claims_of(run), report=report.epsilon)
 
 
-def worst_case_without_retries(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Plan, "epsilon_worst_case", property(lambda self: self.epsilon))
-
-
-def _uncharged(patch: pytest.MonkeyPatch, is_free: Callable[[Plan, int], bool]) -> None:
-    """Neither the plan's price nor the calibration knows of some rounds."""
-    honest = Plan._round_events
-    patch.setattr(
-        Plan,
-        "_round_events",
-        lambda self, i: () if is_free(self, i) else honest(self, i),
+def ledger_by_round(run: Watched) -> Claims:
+    """What is charged leaves repetitions out."""
+    claims = claims_of(run)
+    charged = dict.fromkeys(
+        claims.ledgers, epsilon_after(run.federation.plan, _once(run))
     )
+    return replace(claims, ledgers=charged)
 
 
-def evaluation_not_charged(patch: pytest.MonkeyPatch) -> None:
-    _uncharged(patch, lambda plan, index: plan.round_at(index).name == EVALUATION_ROUND)
-    patch.setattr(building, "round_events", lambda *_: ())
-
-
-def count_not_charged(patch: pytest.MonkeyPatch) -> None:
-    _uncharged(patch, lambda _, index: index <= 0)
-
-
-def delta_counted_twice(patch: pytest.MonkeyPatch) -> None:
-    """Calibration and price each look for the epsilon at twice the delta that is
-    stated.
-    """
-    calibrate = public_facts.calibrate_gaussian
-    compose = pricing.compose_epsilon
-    patch.setattr(
-        public_facts,
-        "calibrate_gaussian",
-        lambda e, delta, *rest: calibrate(e, 2 * delta, *rest),
-    )
-    for module in (pricing, calibration):
-        patch.setattr(
-            module, "compose_epsilon", lambda events, delta: compose(events, 2 * delta)
-        )
-
-
-def rounds_not_counted_in_the_noise(patch: pytest.MonkeyPatch) -> None:
-    """Each round gets the noise of a run of one, and the price of a round is that of
-    the run.
-    """
-    iteration = FastLloydTask._iteration
-
-    def as_one(*given: Any) -> Any:
-        return iteration(*given[:-1], 1)
-
-    patch.setattr(FastLloydTask, "_iteration", as_one)
-    _uncharged(patch, lambda _, index: index > 1)
+def worst_case_without_retries(run: Watched) -> Claims:
+    return replace(claims_of(run), worst_case=run.federation.plan.epsilon)

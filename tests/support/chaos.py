@@ -21,6 +21,7 @@ from flwr_dpkmeans.flower.strategies.strategy_result import KMeansResult
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from support.protocol_federation import (
     Federation,
+    ModOf,
     grid_parts,
     make_federation,
     plain_lloyd,
@@ -174,16 +175,19 @@ def included_nodes(strategy: PrivateKMeans) -> tuple[int, ...]:
     return tuple(getattr(session, "survivors", session.roster.node_ids))
 
 
-def run_in_a_storm(seed: int, trust: str, dropout: str) -> Outcome:
+def run_in_a_storm(
+    seed: int, trust: str, dropout: str, mod_of: ModOf | None = None
+) -> Outcome:
     """Run once under faults that follow from the seed, and check the result.
 
-    An `AssertionError` is a wrong one.
+    An `AssertionError` is a wrong one. ``mod_of(client, settings)`` makes other mods
+    than honest ones.
     """
     generator = np.random.default_rng(seed)
     least, most = COHORTS[dropout]
     size = int(generator.integers(least, most + 1))
     parts = grid_parts([int(n) for n in generator.integers(4, 9, size)], seed=seed)
-    federation = make_federation(parts)
+    federation = make_federation(parts, **({"mod_of": mod_of} if mod_of else {}))
     noisy = bool(generator.random() < 0.2)
     # A private count needs more rows than it has noise.
     noise = {

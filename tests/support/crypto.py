@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.secagg import blinding, ciphers, credentials, keys
+from flwr_dpkmeans.secagg import ciphers, credentials, keys
 
 Words = NDArray[np.uint64]
 
@@ -31,11 +31,6 @@ def replace_derivation(patch: pytest.MonkeyPatch, derive: Callable[..., bytes]) 
     patch.setattr(keys, "derive_key", derive)
 
 
-def replace_group_key(patch: pytest.MonkeyPatch, generate: Callable[[], bytes]) -> None:
-    """Let ``generate()`` make the keys by which authors blind a sum."""
-    patch.setattr(keys, "generate_group_key", generate)
-
-
 def speak_version(patch: pytest.MonkeyPatch, version: int) -> None:
     """Let keys be derived as another version of the protocol does."""
     for module in (keys, credentials):
@@ -44,8 +39,18 @@ def speak_version(patch: pytest.MonkeyPatch, version: int) -> None:
 
 def no_blinding(patch: pytest.MonkeyPatch) -> None:
     """The server, which knows its noise, sees the noised sum, and so the exact one."""
+    derive, stream = keys.derive_key, ciphers.stream
+    blinding: set[bytes] = set()
 
-    def zeros(*arguments: Any) -> Words:
-        return np.zeros(arguments[-1], dtype=np.uint64)
+    def noting(secret: bytes, purpose: str, *context: Any) -> bytes:
+        key = derive(secret, purpose, *context)
+        if purpose == "blind":
+            blinding.add(key)
+        return key
 
-    patch.setattr(blinding, "blind_stream", zeros)
+    def without(key: bytes, attempt_id: tuple[int, int], length: int) -> Words:
+        words = stream(key, attempt_id, length)
+        return np.zeros_like(words) if key in blinding else words
+
+    replace_derivation(patch, noting)
+    replace_stream(patch, without)

@@ -7,6 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from support.installed import forget, install
+
 _SIMULATION = "flwr.simulation.run_simulation"
 """Flower imports it where a ServerApp is simulated, and nowhere else."""
 
@@ -20,12 +22,12 @@ def join_ray(patch: pytest.MonkeyPatch, *, as_actor: bool = True) -> None:
     ray = SimpleNamespace(
         is_initialized=lambda: True, get_runtime_context=lambda: context
     )
-    patch.setitem(sys.modules, "ray", ray)
+    install(patch, ray=ray)
 
 
 def simulate_server(patch: pytest.MonkeyPatch, *, simulated: bool = True) -> None:
     """Let the process seem to be Flower's simulation, or a deployment."""
     if simulated:
-        patch.setitem(sys.modules, _SIMULATION, sys)
+        install(patch, **{_SIMULATION: sys})
     else:
-        patch.delitem(sys.modules, _SIMULATION, raising=False)
+        forget(patch, _SIMULATION)

@@ -6,98 +6,82 @@ Patches of the real code.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pytest
-from flwr.app import MetricRecord
+from flwr.app import Array as FlowerArray
+from flwr.app import Context, Message, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.flower import mod, strategy
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
+from flwr_dpkmeans.flower.messages.client_memory import recall
+from flwr_dpkmeans.flower.mod import SecureAggregation
+from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.privacy.release import Block, vector_length
 from flwr_dpkmeans.secagg import ciphers, keys
-from flwr_dpkmeans.secagg.keys import digest
+from flwr_dpkmeans.secagg.messages import UnmaskReply, UnmaskRequest
 from flwr_dpkmeans.secagg.recover import Recover
 from flwr_dpkmeans.secagg.retry import Retry
 from flwr_dpkmeans.sums import local as direct
 from flwr_dpkmeans.sums import plan as plan_module
-from flwr_dpkmeans.sums.client import Client
+from flwr_dpkmeans.sums.client import contribution
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.trust import Broadcast, Central, Oblivious
 from support.crypto import replace_derivation, replace_stream
-from support.messages import RECORD
-from support.statistics import plant_coin
+from support.machine import replace_entropy
+from support.messages import RECORD, VECTOR_RECORD
+from support.watching import watch
 from support.wrong_trust import plant_trust
 
 Array = NDArray[np.float64]
 Words = NDArray[np.uint64]
 
 
-def _reply_with(
-    patch: pytest.MonkeyPatch,
-    add: Callable[[Any, Any], None],
-    number: Callable[[Any], float],
-) -> None:
-    """Let a client add a number of its own to every masked reply."""
-    honest_fit, honest_content = KMeansClient.fit, mod.content_of
-    last: list[float] = [0.0]
+class TalkativeMod(SecureAggregation):
+    """Adds something of its own to every masked reply."""
 
-    def fit(self: KMeansClient, parameters: Any, config: Any) -> Any:
-        last[:] = [number(self.points)]
-        return honest_fit(self, parameters, config)
+    def __init__(self, client: KMeansClient, settings: Any) -> None:
+        super().__init__(settings)
+        self.points = client.points
 
-    def content(packet: Any) -> Any:
-        made = honest_content(packet)
-        if packet.vector is not None:
-            add(made, last[0])
-        return made
+    def add(self, content: RecordDict, context: Context) -> None:
+        """Say it."""
+        raise NotImplementedError
 
-    patch.setattr(KMeansClient, "fit", fit)
-    _plant_content(patch, content)
+    def answer(self, message: Message, context: Context, wrap: Any) -> Message:
+        reply = super().answer(message, context, wrap)
+        if VECTOR_RECORD in reply.content.array_records:
+            self.add(reply.content, context)
+        return reply
 
 
-def _plant_content(patch: pytest.MonkeyPatch, content: Callable[[Any], Any]) -> None:
-    """Let ``content(packet)`` be what a client replies."""
-    patch.setattr(mod, "content_of", content)
+class NumberOfRows(TalkativeMod):
+    """As a metric."""
+
+    def add(self, content: RecordDict, context: Context) -> None:
+        content["metrics"] = MetricRecord({"num_examples": len(self.points)})
 
 
-def number_of_rows_as_a_metric(patch: pytest.MonkeyPatch) -> None:
-    def add(content: Any, value: float) -> None:
-        content["metrics"] = MetricRecord({"num_examples": int(value)})
-
-    _reply_with(patch, add, len)
-
-
-def inertia_in_the_reply(patch: pytest.MonkeyPatch) -> None:
-    def add(content: Any, value: float) -> None:
-        content.config_records[RECORD]["inertia"] = value
-
-    _reply_with(patch, add, lambda points: float(np.square(points).sum()))
+class Inertia(TalkativeMod):
+    def add(self, content: RecordDict, context: Context) -> None:
+        inertia = float(np.square(self.points).sum())
+        content.config_records[RECORD]["inertia"] = inertia
 
 
-def movement_in_the_reply(patch: pytest.MonkeyPatch) -> None:
+class Movement(TalkativeMod):
     """For the sake of an early stop.
 
     Under ``oblivious`` the server knows the noise and subtracts it.
     """
-    honest, contribute = mod.content_of, Client._contribute
-    last: list[float] = []
 
-    def remembering(self: Client, memory: Any, *args: Any) -> Any:
-        last[:] = [] if memory.clusters is None else list(memory.clusters.movements)
-        return contribute(self, memory, *args)
-
-    def content(packet: Any) -> Any:
-        made = honest(packet)
-        if last:
-            made.config_records[RECORD]["movement"] = last[-1]
-        return made
-
-    patch.setattr(Client, "_contribute", remembering)
-    _plant_content(patch, content)
+    def add(self, content: RecordDict, context: Context) -> None:
+        memory = recall(context)
+        assert memory is not None
+        if memory.clusters is not None and memory.clusters.movements:
+            content.config_records[RECORD]["movement"] = memory.clusters.movements[-1]
 
 
 class Chatty(Central):
@@ -120,22 +104,39 @@ def sums_in_the_servers_log(patch: pytest.MonkeyPatch) -> None:
     plant_trust(patch, Chatty(tell))
 
 
-def exact_sizes_in_the_metrics(patch: pytest.MonkeyPatch) -> None:
-    """What the server writes beside its noised result."""
-    metrics = strategy.step_metrics
-    last: list[float] = []  # Empty where the server has no sum.
+_EXACT: list[float] = []
+"""The last sum that the server had; none where it has no sum."""
+
+
+def note_sums(patch: pytest.MonkeyPatch) -> None:
+    """Let the server remember exact sums, for the strategies below."""
 
     def tell(words: Words) -> None:
-        last[:] = [float(words.view(np.int64)[-1]) / 2.0**16]
+        _EXACT[:] = (words.view(np.int64) / 2.0**16).tolist()
 
-    def with_size(step: Any) -> MetricRecord:
-        record = metrics(step)
-        if last:
-            record["size-of-last-cluster"] = last[0]
-        return record
-
+    _EXACT.clear()
     plant_trust(patch, Chatty(tell))
-    patch.setattr(strategy, "step_metrics", with_size)
+
+
+class SizesInMetrics(PrivateKMeans):
+    """What the server writes beside its noised result."""
+
+    def aggregate_train(self, server_round: int, replies: Any) -> Any:
+        arrays, metrics = super().aggregate_train(server_round, replies)
+        if metrics is not None and _EXACT:
+            metrics["size-of-last-cluster"] = _EXACT[-1]
+        return arrays, metrics
+
+
+class ExactResult(PrivateKMeans):
+    """Clients get noise, but what the server publishes is the exact sum."""
+
+    def start(self, *args: Any, **options: Any) -> Any:
+        result = super().start(*args, **options)
+        if _EXACT:
+            counts = np.array(_EXACT[-self.config.n_clusters :])
+            result.arrays["counts"] = FlowerArray(counts)
+        return result
 
 
 def _streams_without(
@@ -184,21 +185,29 @@ def one_blinding_for_all_attempts(patch: pytest.MonkeyPatch) -> None:
     """
     _streams_without(patch, "blind", 1, transcript=False)
     kept: dict[bytes, bytes] = {}
-    generate, enter = keys.generate_group_key, Retry._in_attempt
+    drawing: list[bytes] = []
+    draw = os.urandom
 
-    def entered(state: Any, request: Any) -> Any:
-        new = enter(state, request)
-        if not new.own_group_key:
-            return new
-        return replace(
-            new, own_group_key=kept.setdefault(state.private_key, generate())
-        )
+    def drawn(n_bytes: int) -> bytes:
+        fresh = draw(n_bytes)
+        return kept.setdefault(drawing[0], fresh) if drawing else fresh
 
-    patch.setattr(Retry, "_in_attempt", entered)
+    replace_entropy(patch, drawn)
+    watch(
+        Retry.admit,
+        lambda _: drawing.clear(),
+        begin=lambda call: drawing.append(call.arguments["self"].private_key),
+    )
 
 
 def tag_without_a_key(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(keys, "keyed_tag", lambda _, *parts: digest(*parts))
+    derive = keys.derive_key
+    replace_derivation(
+        patch,
+        lambda secret, purpose, *context: (
+            bytes(32) if purpose == "tag" else derive(secret, purpose, *context)
+        ),
+    )
 
 
 class Careless(Oblivious):
@@ -212,14 +221,18 @@ def no_noise_on_a_sum_that_is_hidden(patch: pytest.MonkeyPatch) -> None:
     plant_trust(patch, Careless())
 
 
-def shares_given_twice(patch: pytest.MonkeyPatch) -> None:
-    """A client does not remember that it has opened an aggregation."""
-    unmask = Recover.unmask
+class ForgetfulParty(Recover):
+    """Does not remember that it has opened an aggregation."""
 
-    def forgetful(state: Any, request: Any) -> Any:
-        return state, unmask(state, request)[1]
+    def unmask(self, request: UnmaskRequest) -> tuple[Self, UnmaskReply]:
+        return self, super().unmask(request)[1]
 
-    patch.setattr(Recover, "unmask", forgetful)
+
+def _plant_coin(
+    patch: pytest.MonkeyPatch, coin: Callable[[Any, int, int, int], bool]
+) -> None:
+    """Let ``coin(plan, node_id, round_index, attempt)`` say who takes part."""
+    patch.setattr(contribution, "takes_part", coin)
 
 
 def one_coin_for_all(patch: pytest.MonkeyPatch) -> None:
@@ -232,7 +245,7 @@ def one_coin_for_all(patch: pytest.MonkeyPatch) -> None:
             thrown[round_index, attempt] = own
         return thrown[round_index, attempt]
 
-    plant_coin(patch, coin)
+    _plant_coin(patch, coin)
 
 
 def coins_from_the_plans_seed(patch: pytest.MonkeyPatch) -> None:
@@ -242,8 +255,8 @@ def coins_from_the_plans_seed(patch: pytest.MonkeyPatch) -> None:
         generator = np.random.default_rng([plan.seed, node_id, round_index, attempt])
         return bool(generator.random() < plan.config.client_sampling_rate)
 
-    plant_coin(patch, coin)
+    _plant_coin(patch, coin)
 
 
 def always_in(patch: pytest.MonkeyPatch) -> None:
-    plant_coin(patch, lambda *_: True)
+    _plant_coin(patch, lambda *_: True)

@@ -67,6 +67,14 @@ def replace_sleep(patch: pytest.MonkeyPatch, sleep: Callable[[float], object]) -
     replace_call(patch, "sleep", sleep, of=time)
 
 
+def replace_clock(
+    patch: pytest.MonkeyPatch, now: Callable[[], float], sleep: Callable[[float], None]
+) -> None:
+    """Let waiting take no time but that of a clock that the test moves."""
+    replace_call(patch, "monotonic", now, of=time)
+    replace_sleep(patch, sleep)
+
+
 def replace_start(patch: pytest.MonkeyPatch, start: Callable[..., Any]) -> None:
     """Let ``start(command, **options)`` start programs."""
     replace_call(patch, "Popen", start, of=subprocess)

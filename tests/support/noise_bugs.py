@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.privacy import release as mechanisms
 from flwr_dpkmeans.privacy.noise import NoiseSource, SecureNoise, SeededNoise
-from flwr_dpkmeans.privacy.release import Block, NoiseShape, as_released
-from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector
-from flwr_dpkmeans.sums import server as server_run
-from flwr_dpkmeans.sums.client import contribution as mod
-from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.trust import Broadcast, Central, Distributed, Shares
+from flwr_dpkmeans.privacy.release import Block, NoiseShape
+from flwr_dpkmeans.secagg.ring import FixedPointVector
+from flwr_dpkmeans.sums.plan import make_noise_source
+from flwr_dpkmeans.sums.trust import Distributed, Shares
+from support.watching import Call, watch
 from support.wrong_trust import plant_noise, plant_trust
 
 Array = NDArray[np.float64]
@@ -74,18 +73,18 @@ def one_stream_for_all_arrays(patch: pytest.MonkeyPatch) -> None:
     plant_noise(patch, draw)
 
 
-def plant_source(patch: pytest.MonkeyPatch, source: Callable[..., NoiseSource]) -> None:
-    """Let ``source(plan, *purpose)`` give the server and the clients their noise."""
-    for module in (mod, server_run):
-        patch.setattr(module, "make_noise_source", source)
+def plant_source(patch: pytest.MonkeyPatch, source: Callable[[], NoiseSource]) -> None:
+    """Let ``source()`` give the server and the clients their noise."""
+
+    def draw(blocks: Sequence[Block], _: Any, *args: Any, **kwargs: Any) -> Words:
+        return mechanisms.draw_noise(blocks, source(), *args, **kwargs)
+
+    plant_noise(patch, draw)
 
 
-def noise_from_the_plans_seed(patch: pytest.MonkeyPatch) -> None:
-    def source(plan: Plan, *purpose: str | int) -> SeededNoise:
-        del purpose
-        return SeededNoise(np.random.default_rng(plan.seed))
-
-    plant_source(patch, source)
+def noise_from_a_seed(patch: pytest.MonkeyPatch) -> None:
+    """Which is in the plan, so that everybody knows it."""
+    plant_source(patch, lambda: SeededNoise(np.random.default_rng(5)))
 
 
 def triangle_noised_twice_and_averaged(patch: pytest.MonkeyPatch) -> None:
@@ -135,9 +134,13 @@ def silent_clients_not_subtracted(patch: pytest.MonkeyPatch) -> None:
 
 def shares_for_the_first_cohort(patch: pytest.MonkeyPatch) -> None:
     """After a dropout fewer clients add shares that are as small as before."""
-    patch.setattr(
-        Plan, "shares_of", lambda self, *_: Shares(self.n_clients, self.max_silent)
-    )
+    first: list[float] = []
+
+    def part_of(shares: Shares) -> float:
+        first.append(shares.factor)
+        return first[0]
+
+    plant_trust(patch, WrongShares(part_of))
 
 
 def variance_for_the_deviation(patch: pytest.MonkeyPatch) -> None:
@@ -165,13 +168,11 @@ def noise_of_an_attempt_used_again(patch: pytest.MonkeyPatch) -> None:
     """A client keeps its share by round, for the sake of a retry."""
     kept: dict[tuple[int, int, int], Words] = {}
     now: list[tuple[int, int, int]] = []
-    noise = mod.make_noise_source
 
-    def remembering(plan: Plan, *purpose: Any) -> Any:
+    def remember(call: Call) -> None:
+        purpose = call.arguments["purpose"]
         if purpose[0] == "client":
-            _, node, index, _ = purpose
-            now[:] = [(plan.run_id, node, index)]
-        return noise(plan, *purpose)
+            now[:] = [(call.arguments["plan"].run_id, *purpose[1:3])]
 
     class Sparing(Distributed):
         def contribute(self, vector: Any, *args: Any) -> Any:
@@ -179,24 +180,5 @@ def noise_of_an_attempt_used_again(patch: pytest.MonkeyPatch) -> None:
             share = kept.setdefault(now[0], noised.values - vector.values)
             return replace(noised, values=vector.values + share)
 
-    plant_source(patch, remembering)
+    watch(make_noise_source, begin=remember)
     plant_trust(patch, Sparing())
-
-
-class ExactlyPublished(Central):
-    """Clients get noise, but what the server publishes is read off the exact sum."""
-
-    def broadcast(
-        self,
-        aggregate: AggregateVector,
-        blocks: Sequence[Block],
-        fraction_bits: int,
-        source: NoiseSource,
-    ) -> Broadcast:
-        noised = super().broadcast(aggregate, blocks, fraction_bits, source)
-        exact = as_released(aggregate.values, blocks, fraction_bits)
-        return Broadcast(noised.values, exact)
-
-
-def exact_result_beside_the_noised_one(patch: pytest.MonkeyPatch) -> None:
-    plant_trust(patch, ExactlyPublished())

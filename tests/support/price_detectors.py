@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -73,18 +74,34 @@ def require_priced(plan: Plan) -> None:
     )
 
 
-def require_charged(run: Watched) -> None:
+@dataclass(frozen=True)
+class Claims:
+    """Epsilons that are said of a run."""
+
+    report: float
+    worst_case: float
+    ledgers: dict[int, float]
+    """Of each node that sent all vectors."""
+
+
+def claims_of(run: Watched) -> Claims:
+    """What report, plan and ledgers say."""
+    federation = run.federation
+    senders = set.intersection(*(set(vectors) for vectors in run.vectors.values()))
+    ledgers = {node: federation.ledgers[node].entries()[-1].epsilon for node in senders}
+    return Claims(
+        run.result.privacy.epsilon, federation.plan.epsilon_worst_case, ledgers
+    )
+
+
+def require_charged(run: Watched, claims: Claims) -> None:
     """Report, worst case and every ledger state no less than what was sent costs."""
     true = price_of_sent(run)
-    told = {
-        "the report": run.result.privacy.epsilon,
-        "the worst case": run.federation.plan.epsilon_worst_case,
+    told = {"the report": claims.report, "the worst case": claims.worst_case}
+    told |= {
+        f"the ledger of node {node}": epsilon
+        for node, epsilon in claims.ledgers.items()
     }
-    senders = set.intersection(*(set(vectors) for vectors in run.vectors.values()))
-    for node in senders:
-        told[f"the ledger of node {node}"] = (
-            run.federation.ledgers[node].entries()[-1].epsilon
-        )
     for what, epsilon in told.items():
         assert epsilon >= true, (
             f"{what} says epsilon {epsilon:.4g}, but {true:.4g} was spent"

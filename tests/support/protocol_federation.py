@@ -29,16 +29,15 @@ from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.report import PrivacyReport
-from flwr_dpkmeans.secagg.recover import Recover
-from flwr_dpkmeans.secagg.retry import Retry
+from flwr_dpkmeans.secagg.party import Party
+from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums import build
-from flwr_dpkmeans.sums.client import contribution
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.plan import FIRST_NODE_ID, Plan
 from flwr_dpkmeans.sums.round import State
 from support.faulty_grid import Faults, FaultyGrid
 from support.messages import RECORD, VECTOR_RECORD
-from support.statistics import plant_encoding
+from support.watching import Call, watch
 from support.wrong_trust import watch_noise
 
 Words = NDArray[np.uint64]
@@ -85,6 +84,7 @@ class Federation:
         return sum(len(ledger.entries()) for ledger in self.ledgers.values())
 
 
+ModOf = Callable[[KMeansClient, Callable[[Any], NodeSettings]], SecureAggregation]
 _run_ids = itertools.count(1000)
 
 
@@ -97,15 +97,15 @@ def make_federation(
     ledgers: dict[int, MemoryLedger] | None = None,
     run_id: int | None = None,
     identities: dict[int, Identity] | None = None,
-    show_logs: Callable[[Any], None] | None = None,
+    mod_of: ModOf = lambda _, settings: SecureAggregation(settings),
 ) -> Federation:
     """Build a federation of one node per part.
 
-    `loaders` replaces ``load_data`` of single nodes.
+    `loaders` replaces ``load_data`` of single nodes; ``mod_of(client, settings)`` makes
+    each node's mod.
     """
     clients, own_ledgers, nodes = {}, {}, []
     own_settings: dict[int, NodeSettings] = {}
-    logs: dict[str, Any] = {} if show_logs is None else {"show_logs": show_logs}
     for node_id, part in enumerate(parts, start=FIRST_NODE_ID):
         client = KMeansClient(part)
         ledger = (ledgers or {}).get(node_id) or MemoryLedger()
@@ -118,9 +118,7 @@ def make_federation(
             Node(
                 client_app(
                     load,
-                    mod=SecureAggregation(
-                        lambda _, node=node_id: own_settings[node], **logs
-                    ),
+                    mod=mod_of(client, lambda _, node=node_id: own_settings[node]),
                 )
             )
         )
@@ -217,46 +215,35 @@ class Truth:
 
 
 @pytest.fixture
-def truth(monkeypatch: pytest.MonkeyPatch) -> Truth:
+def truth() -> Truth:
     """Record the truth during a test."""
-    return record_truth(monkeypatch)
+    return record_truth()
 
 
-def record_truth(monkeypatch: pytest.MonkeyPatch) -> Truth:
-    """Wrap the places where exact values exist."""
+def record_truth() -> Truth:
+    """Watch the places where exact values exist, until the test ends."""
     kept = Truth()
     last: list[Words] = []
-    encode, read = contribution.encode, build.as_arrays
 
-    def recording_encode(*args: Any, **kwargs: Any) -> Any:
-        result = encode(*args, **kwargs)
-        last[:] = [result.values.copy()]
-        return result
+    def encoded(call: Call) -> None:
+        last[:] = [call.result.values.copy()]
 
-    def recording(answer: Callable[..., Any]) -> Callable[..., Any]:
-        def recording_answer(
-            state: Any, request: Any, vector: Any, **kwargs: Any
-        ) -> Any:
-            key = (request.round_index, request.attempt)
-            kept.statistics[key][state.node_id] = last[0]
-            kept.sent[key][state.node_id] = vector.values.copy()
-            return answer(state, request, vector, **kwargs)
+    def answered(call: Call) -> None:
+        state, request, vector = [*call.arguments.values()][:3]
+        key = (request.round_index, request.attempt)
+        kept.statistics[key][state.node_id] = last[0]
+        kept.sent[key][state.node_id] = vector.values.copy()
 
-        return recording_answer
-
-    def recording_read(plan: Any, index: int, values: Words) -> Any:
-        released = read(plan, index, values)
-        flat = np.concatenate(
-            [np.ravel(released[block.name]) for block in plan.round_at(index).blocks]
-        )
+    def read(call: Call) -> None:
+        plan, index, _ = call.arguments.values()
+        blocks = plan.round_at(index).blocks
+        flat = np.concatenate([np.ravel(call.result[block.name]) for block in blocks])
         kept.released[index] = np.rint(flat * GRID).astype(np.int64).view(np.uint64)
-        return released
 
-    plant_encoding(monkeypatch, recording_encode)
-    for party in (Retry, Recover):
-        monkeypatch.setattr(party, "answer", recording(party.answer))
-    monkeypatch.setattr(build, "as_arrays", recording_read)
-    watch_noise(monkeypatch, lambda noise, _: kept.server_noise.append(noise.copy()))
+    watch(encode, encoded)
+    watch(Party.answer, begin=answered)
+    watch(build.as_arrays, read)
+    watch_noise(lambda noise, _: kept.server_noise.append(noise.copy()))
     return kept
 
 

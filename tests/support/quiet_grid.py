@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from flwr_dpkmeans.flower.in_process_grid import InProcessGrid
+from support.watching import watch
 
 
-def forbid_messages(patch: pytest.MonkeyPatch) -> None:
+def forbid_messages() -> None:
     """Fail if a message is pushed: without one, no client computes or charges."""
-
-    def push(grid: InProcessGrid, messages: object) -> list[str]:
-        pytest.fail("a message was sent")
-
-    patch.setattr(InProcessGrid, "push_messages", push)
+    watch(
+        InProcessGrid.push_messages, begin=lambda _: pytest.fail("a message was sent")
+    )

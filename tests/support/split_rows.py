@@ -23,22 +23,22 @@ def parties_of(X: Any) -> Any:
 class SplitKMeans(FederatedKMeans):
     """`FederatedKMeans` of one table."""
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Deal the rows out, and cluster them together."""
-        return super().fit(X, y, groups=parties_of(X))
+        return super().fit(X, y, sample_weight, groups=parties_of(X))
 
-    def fit_predict(self, X: Any, y: Any = None) -> Any:
+    def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
         """Labels of the table."""
-        return self.fit(X, y).predict(X)
+        return self.fit(X, y, sample_weight).predict(X)
 
-    def fit_transform(self, X: Any, y: Any = None) -> Any:
+    def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
         """Distances of the table."""
-        return self.fit(X, y).transform(X)
+        return self.fit(X, y, sample_weight).transform(X)
 
 
 class SplitNaiveBayes(FederatedNaiveBayes):
     """`FederatedNaiveBayes` of one table."""
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Deal the rows out, and learn from them together."""
-        return super().fit(X, y, groups=parties_of(X))
+        return super().fit(X, y, sample_weight, groups=parties_of(X))

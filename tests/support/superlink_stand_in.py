@@ -31,6 +31,16 @@ class StandIn(ThreadingHTTPServer):
     """Whether a node with the key is connected."""
     ahead = 0.0
     """Seconds that its clock is before this machine's."""
+    next_statuses: tuple[int, ...] = ()
+    """What it answers to the next requests."""
+
+    def take_status(self) -> int:
+        """The status of one answer."""
+        if not self.next_statuses:
+            return self.status
+        status, *rest = self.next_statuses
+        self.next_statuses = tuple(rest)
+        return status
 
     @property
     def address(self) -> str:
@@ -47,10 +57,11 @@ class _Refuses(BaseHTTPRequestHandler):
         asked = ActivateNodeRequest.FromString(body)
         is_refused = self.server.is_online and asked.heartbeat_interval > 0
         code = UNKNOWN if is_refused else self.server.code
-        self.send_response(self.server.status)
+        status = self.server.take_status()
+        self.send_response(status)
         content = (
             json.dumps({"code": code, "detail": "no"}).encode()
-            if self.server.status == 412
+            if status == 412
             else b""
         )
         self.send_header("content-length", str(len(content)))

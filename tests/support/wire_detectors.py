@@ -5,22 +5,21 @@ from __future__ import annotations
 import itertools
 import logging
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 import numpy as np
-import pytest
 from flwr.app import Message
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import ProtocolError
+from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.secagg import ciphers
 from flwr_dpkmeans.secagg.retry import Retry
 from flwr_dpkmeans.sums.trust import trust_model
-from support.crypto import replace_stream
 from support.messages import RECORD
 from support.protocol_federation import (
     Federation,
@@ -30,6 +29,7 @@ from support.protocol_federation import (
     received_vectors,
     small_config,
 )
+from support.watching import Call, stop_watching, watch
 
 Array = NDArray[np.float64]
 Words = NDArray[np.uint64]
@@ -40,18 +40,22 @@ def federation_run(
     *,
     late_in_round: int | None = None,
     run_id: int | None = None,
+    strategy_class: type[PrivateKMeans] = PrivateKMeans,
+    nodes: Mapping[str, Any] | None = None,
     **values: Any,
 ) -> Watched:
-    """Run everything; in one round the first reply without sealed keys comes too late.
+    """Run everything, with options of `make_federation`.
 
-    The sum is asked for again.
+    In one round the first reply without sealed keys comes too late, and the sum is
+    asked for again.
 
     Returns
     -------
     Watched
         With every reply, also the late one.
     """
-    federation = make_federation(parts, run_id=run_id)
+    federation = make_federation(parts, run_id=run_id, **(nodes or {}))
+    federation.strategy_class = strategy_class
     replies: list[Message] = []
     late: list[Message] = []
 
@@ -85,25 +89,19 @@ def _streams() -> Iterator[list[tuple[int, tuple[int, int], bytes]]]:
     (node, (round, attempt), its first words).
     """
     used: list[tuple[int, tuple[int, int], bytes]] = []
-    honest, answer = ciphers.stream, Retry.answer
     now: list[tuple[int, tuple[int, int]]] = []
 
-    def recorded(key: bytes, asked: tuple[int, int], length: int) -> Words:
-        words = honest(key, asked, length)
-        used.extend((*place, words[:4].tobytes()) for place in now)
-        return words
+    def note_stream(call: Call) -> None:
+        used.extend((*place, call.result[:4].tobytes()) for place in now)
 
-    def answering(state: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
+    def begin_answer(call: Call) -> None:
+        state, request = [*call.arguments.values()][:2]
         now[:] = [(state.node_id, (request.round_index, request.attempt))]
-        try:
-            return answer(state, request, *args, **kwargs)
-        finally:
-            now.clear()
 
-    with pytest.MonkeyPatch.context() as patch:
-        replace_stream(patch, recorded)
-        patch.setattr(Retry, "answer", answering)
-        yield used
+    watch(ciphers.stream, note_stream)
+    watch(Retry.answer, lambda _: now.clear(), begin=begin_answer)
+    yield used
+    stop_watching()
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.sums.trust import TRUST_MODELS, TrustModel
+from support.watching import Call, watch
 
 Words = NDArray[np.uint64]
 Draw = Callable[..., Words]
@@ -34,17 +35,14 @@ def plant_noise(patch: pytest.MonkeyPatch, draw: Draw) -> None:
         plant_trust(patch, Wrong())
 
 
-def watch_noise(
-    patch: pytest.MonkeyPatch, note: Callable[[Words, float | None], None]
-) -> None:
-    """Note what every trust model draws, honest or not, and its share, if any."""
-    for model in [*TRUST_MODELS.values()]:
-        kind = type(model)
+def watch_noise(note: Callable[[Words, float], None]) -> None:
+    """Note what every trust model draws, and its share, until the test ends.
 
-        class Watched(kind):  # type: ignore[valid-type, misc]
-            def draw(self, *args: Any, **options: Any) -> Words:
-                noise = super().draw(*args, **options)
-                note(noise, options.get("share"))
-                return noise
+    Planted ones, too.
+    """
 
-        plant_trust(patch, Watched())
+    def noted(call: Call) -> None:
+        note(call.result, call.arguments.get("share", 1.0))
+
+    for draw in {type(model).draw for model in TRUST_MODELS.values()}:
+        watch(draw, noted)

@@ -364,9 +364,7 @@ def test_options_that_are_not_known_are_one_sentence(
     assert str(caught.value) == sentence
 
 
-def test_lines_are_shown_once_and_verbose_ones_only_if_asked_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_lines_are_shown_once_and_verbose_ones_only_if_asked_for() -> None:
     out = alone()
     logger = placed_logger("flwr_dpkmeans.server")
     show_logs(stream=out)
@@ -389,9 +387,7 @@ def test_a_program_with_logging_of_its_own_keeps_it(
     assert capsys.readouterr().out == ""
 
 
-def test_a_nodes_log_follows_the_nodes_own_configuration(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_nodes_log_follows_the_nodes_own_configuration(tmp_path: Path) -> None:
     alone()
     path = tmp_path / "node.log"
     context = node_context(
@@ -414,9 +410,7 @@ def test_a_nodes_log_follows_the_nodes_own_configuration(
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_a_log_file_that_cannot_be_written_is_one_sentence(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_log_file_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     alone()
     with pytest.raises(ConfigurationError, match=r"the log file .* cannot be written"):
         flower_node.show_node_logs(

@@ -23,6 +23,7 @@ from typing import Any, cast
 import pytest
 from support.apps import app_files, packed
 from support.asked_plans import gaussian_cost
+from support.gates import GATE_TEXT, require_confinement
 from support.machine import replace_call, replace_rights, replace_time, replace_user
 from support.node_files import SOME_APP, write_node
 from support.superlink_stand_in import replace_answer
@@ -133,6 +134,44 @@ def test_a_wrong_file_is_refused_with_the_key_and_the_mend(
 ) -> None:
     with pytest.raises(ConfigurationError, match=sentence):
         NodeOptions.from_toml(write_node(tmp_path, **changes))
+
+
+@pytest.mark.parametrize(
+    ("apps", "text", "sentence"),
+    [
+        ([SOME_APP], "[gate]\nclip = 1.0", r"'gate.arrays' is not there|gate.app"),
+        ([SOME_APP], GATE_TEXT.replace("'" + "a" * 64, f"'{SOME_APP}"), "without the"),
+        ([], "", r"allowed-apps is \[\] without a \[gate\]"),
+    ],
+)
+def test_a_wrong_gate_is_refused(
+    tmp_path: Path, apps: list[str], text: str, sentence: str
+) -> None:
+    file = write_node(tmp_path, allowed_apps=apps)
+    file.write_text(file.read_text() + text)
+    with pytest.raises(ConfigurationError, match=sentence):
+        NodeOptions.from_toml(file)
+
+
+def test_an_app_behind_the_gate_is_checked_and_allowed_by_its_hash(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    require_confinement(tmp_path)
+    file = write_node(tmp_path, allowed_apps=[])
+    file.write_text(file.read_text() + GATE_TEXT)
+    options = NodeOptions.from_toml(file)
+    assert "a" * 64 in node_command.supernode_command(options, tmp_path)
+    main(["node", "check", str(file)])
+    printed = capsys.readouterr().out
+    assert "behind it runs aaaaaaaaaaaaaaaa" in printed
+    assert not re.search(r"^\S+ +data:", printed, re.MULTILINE)
+    policy = tmp_path / "policy.toml"
+    units = re.sub(
+        "(?m)^allowed-units.*", "allowed-units = ['record']", policy.read_text()
+    )
+    policy.write_text(units)
+    main(["node", "check", str(file)])
+    assert "policy.toml does not allow 'client'" in said(capsys, "gate")
 
 
 def test_a_key_that_every_node_needs_is_missed(tmp_path: Path) -> None:

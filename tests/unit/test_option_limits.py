@@ -51,6 +51,7 @@ REAL: dict[type, list[tuple[str, Any, float, float, str]]] = {
                ("max_epsilon", None, 0.0, math.inf, "2.0"),
                ("count_share", 0.02, 0.0, 0.5, "0.02"),
                ("client_sampling_rate", 1.0, 0.0, math.inf, "0.1"),
+               ("max_weight", None, 0.0, math.inf, "20.0"),
                ("bounds_share", 0.1, 0.0, 0.5, "0.1"),
                ("evaluation_share", 0.05, 0.0, 0.5, "0.05"),
                ("evaluation_radius", None, 1e-6, 1e6, "0.5")],

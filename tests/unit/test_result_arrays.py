@@ -6,7 +6,6 @@ import io
 from typing import Any
 
 import numpy as np
-import pytest
 from support.results import result_of
 
 from flwr_dpkmeans.results.writer import result_files
@@ -21,9 +20,7 @@ def arrays_of(**values: Any) -> dict[str, Any]:
         return dict(archive)
 
 
-def test_scaled_centroids_and_bounds_are_those_of_the_run(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_scaled_centroids_and_bounds_are_those_of_the_run() -> None:
     found = arrays_of(
         centroids=SCALED,
         bounds=(np.array([0.0, 1.0]), np.array([2.0, 3.0])),

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextvars
+import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
-from unittest import mock
 
 import pytest
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
+from support.machine import replace_clock
 
 from flwr_dpkmeans.errors import CohortError, ConfigurationError
 from flwr_dpkmeans.flower.messages.joining import turn, wait_for_nodes
@@ -24,10 +26,14 @@ from flwr_dpkmeans.log import named
 RUN_CONFIG: dict[str, str | int] = {"bounds": "0,1", "n-clusters": 3}
 
 
-class World:
-    """A clock that advances by sleeping, and a grid that depends on the time."""
+class World(logging.Handler):
+    """A clock that advances by sleeping, and a grid that depends on the time.
+
+    Hears what the server logs meanwhile.
+    """
 
     def __init__(self, nodes_at: Callable[[float], list[int]]) -> None:
+        super().__init__()
         self.now = 1000.0
         self._start = self.now
         self._nodes_at = nodes_at
@@ -42,9 +48,23 @@ class World:
             for node in self._nodes_at(self.now - self._start)
         ]
 
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said.append(record.getMessage())
+
     def sleep(self, seconds: float) -> None:
         assert seconds > 0
         self.now += seconds
+
+    @contextmanager
+    def passing(self, sleep: Callable[[float], None]) -> Iterator[None]:
+        """Let the program wait in this world."""
+        logger = logging.getLogger("flwr_dpkmeans")
+        logger.setLevel(logging.INFO)
+        logger.addHandler(self)
+        with pytest.MonkeyPatch.context() as patch:
+            replace_clock(patch, lambda: self.now, sleep)
+            yield
+        logger.removeHandler(self)
 
     def wait(
         self,
@@ -54,11 +74,7 @@ class World:
         parties: Parties = ANYBODY,
     ) -> list[int]:
         grid: Any = self
-        clock = SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep)
-        log = SimpleNamespace(info=self.said.append)
-        with mock.patch.multiple(
-            "flwr_dpkmeans.flower.messages.joining", time=clock, logger=log
-        ):
+        with self.passing(self.sleep):
             return wait_for_nodes(
                 grid, n_clients, min_clients, timeout, parties=parties
             )
@@ -200,13 +216,7 @@ def test_a_run_waits_for_the_end_of_another_and_says_so(
         if world.waited == 62.0:
             other.__exit__(None, None, None)
 
-    clock, log = (
-        SimpleNamespace(monotonic=lambda: world.now, sleep=sleep),
-        SimpleNamespace(info=world.said.append),
-    )
-    with mock.patch.multiple(
-        "flwr_dpkmeans.flower.messages.joining", time=clock, logger=log
-    ):
+    with world.passing(sleep):
         other.__enter__()
         with turn(grid, concurrent=True):
             assert world.waited == 0.0

@@ -12,19 +12,20 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
+import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from support.machine import replace_entropy
 
 from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
-from flwr_dpkmeans.secagg import keys
 
 FOLDER = Path(__file__).parent
 RECORD, VECTOR = "dpkmeans", "dpkmeans.vector"
@@ -162,7 +163,7 @@ class Entropy:
 @contextmanager
 def drawn_from(entropy: Callable[[], Entropy | None]) -> Iterator[None]:
     """Have the package draw keys, nonces and polynomials from what is named."""
-    draw = keys.os.urandom
+    draw = os.urandom
 
     def urandom(n_bytes: int) -> bytes:
         source = entropy()
@@ -171,7 +172,8 @@ def drawn_from(entropy: Callable[[], Entropy | None]) -> Iterator[None]:
             return draw(n_bytes)
         return source(n_bytes)
 
-    with mock.patch.object(keys.os, "urandom", urandom):
+    with pytest.MonkeyPatch.context() as patch:
+        replace_entropy(patch, urandom)
         yield
 
 

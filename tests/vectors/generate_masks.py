@@ -3,7 +3,7 @@ private and group keys.
 
 Run ``python tests/vectors/generate_masks.py`` after a deliberate change of the protocol
 (and raise PROTOCOL_VERSION). `test_mask_vectors.py` checks the file with code of its
-own.
+own. With `tests` on `PYTHONPATH`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
+import pytest
+from support.machine import replace_entropy
 
 from flwr_dpkmeans.secagg import ciphers, keys
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumRequest
@@ -90,7 +91,8 @@ def _attempt(
             boxes.get(node, {}),
         )
         group_key = fixed_key("group", node, roster.attempt)
-        with mock.patch.object(keys, "generate_group_key", lambda key=group_key: key):
+        with pytest.MonkeyPatch.context() as patch:
+            replace_entropy(patch, lambda _, key=group_key: key)  # type: ignore[misc]
             admitted = states[node].admit(request, 1)
         states[node], reply = admitted.answer(
             request,
@@ -129,7 +131,8 @@ def _run() -> dict[str, Any]:
     )
     second = first.without(1, [NODE_IDS[-1]])
     attempts = []
-    with mock.patch.object(keys.os, "urandom", _Counter([])):
+    with pytest.MonkeyPatch.context() as patch:
+        replace_entropy(patch, _Counter([]))
         record, release, boxes = _attempt(states, first, 1, True, None, {})
         attempts.append(record)
         record, _, _ = _attempt(states, first, 2, False, release, boxes)

@@ -3,7 +3,7 @@ entropy.
 
 Run ``python tests/vectors/generate_recovery.py`` after a deliberate change of the
 protocol (and raise its version). `test_recovery_vectors.py` checks the file with code
-of its own.
+of its own. With `tests` on `PYTHONPATH`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
+import pytest
+from support.machine import replace_entropy
 
 from flwr_dpkmeans.secagg import keys
 from flwr_dpkmeans.secagg.messages import (
@@ -106,12 +107,12 @@ def build() -> dict[str, Any]:
     session = RecoverSession(RUN_ID, roster, slots, **options)
     shared, masked, given = {}, {}, {}
     draw = entropy()
-    with mock.patch.object(keys.os, "urandom", draw):
+    with pytest.MonkeyPatch.context() as patch:
         for node in NODE_IDS:
-            keys.os.urandom = masters_first(node, draw)  # type: ignore[attr-defined]
+            replace_entropy(patch, masters_first(node, draw))
             states[node], shared[node] = states[node].share(ShareRequest(roster))
             session.receive_shares(node, shared[node])
-        keys.os.urandom = draw  # type: ignore[attr-defined]
+        replace_entropy(patch, draw)
         session.close_shares()
         session.open_round(SLOTS[0], LENGTH)
         for node in NODE_IDS:

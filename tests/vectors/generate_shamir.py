@@ -3,7 +3,7 @@ coefficients.
 
 Run ``python tests/vectors/generate_shamir.py`` after a deliberate change of the
 protocol (and raise PROTOCOL_VERSION). `test_shamir_vectors.py` checks the file with
-code of its own.
+code of its own. With `tests` on `PYTHONPATH`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ import hashlib
 import json
 from pathlib import Path
 from typing import Any
-from unittest import mock
+
+import pytest
+from support.machine import replace_entropy
 
 from flwr_dpkmeans.secagg import shamir
 
@@ -35,7 +37,8 @@ def build() -> dict[str, Any]:
     """All known answers, as JSON values (byte strings in hexadecimal)."""
     cases = []
     for secret, n_holders, threshold in CASES:
-        with mock.patch.object(shamir.os, "urandom", entropy):
+        with pytest.MonkeyPatch.context() as patch:
+            replace_entropy(patch, entropy)
             shares = shamir.share(secret, n_holders, threshold)
         picked = (
             [0, n_holders // 2, n_holders - 1] if threshold > 10 else range(n_holders)

@@ -39,7 +39,8 @@ class EvaluationResult:
     """
     averaged_over: str
     """``rows``; at client level ``clients``, each by the mean over its own rows (one
-    without rows counts as 0).
+    without rows counts as 0); ``units of weight`` where rows have weights, in which
+    counts and cells are then.
     """
     n_units: Measured
     n_units_source: str
@@ -88,7 +89,7 @@ class EvaluationResult:
         return dict(json.loads(json.dumps(asdict(self))))
 
     def __str__(self) -> str:
-        unit = self.averaged_over.removesuffix("s")
+        unit = self.averaged_over.replace("units", "unit").removesuffix("s")
         parts = [f"cost per {unit} {self.cost} (scaled units"]
         parts[0] += (
             ")"
@@ -159,6 +160,9 @@ def read_evaluation(
     matching = _matching(cells[:, :-1]) if labelled else ()
     leading = cells[:, :-1].argmax(axis=1).tolist() if labelled else ()
     counts = cells.sum(axis=1)
+    weight_unit = settings.weight_unit
+    of_counts = table.noise_of(cell_noise * math.sqrt(cells.shape[1]), counts)
+    of_cells = table.noise_of(cell_noise, cells)
     return EvaluationResult(
         # Noise alone is not privacy, as with a seed or after exact releases.
         kind=(
@@ -168,17 +172,17 @@ def read_evaluation(
             if plan.is_private
             else NOISY
         ),
-        averaged_over=settings.unit.things,
-        n_units=units,
+        averaged_over=settings.things,
+        n_units=units.times(weight_unit),
         n_units_source=source,
         clip_distance=distance,
         cost=cost,
         cost_in_units=None if in_units is None else cost.times(in_units),
         clipped=table.per_unit(float(state[ROWS_BEYOND][0]), noise[ROWS_BEYOND]),
-        counts=tuple(counts.tolist()),
-        counts_noise=table.noise_of(cell_noise * math.sqrt(cells.shape[1]), counts),
-        cells=tuple(map(tuple, cells.tolist())),
-        cells_noise=table.noise_of(cell_noise, cells),
+        counts=tuple((weight_unit * counts).tolist()),
+        counts_noise=weight_unit * of_counts,
+        cells=tuple(map(tuple, (weight_unit * cells).tolist())),
+        cells_noise=weight_unit * of_cells,
         accuracy=table.share(matching) if labelled else None,
         purity=table.share([*enumerate(leading)]) if labelled else None,
         matching=matching,

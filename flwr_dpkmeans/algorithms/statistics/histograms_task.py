@@ -11,6 +11,7 @@ from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum
 from flwr_dpkmeans.algorithms.budget.noise_kinds import ReleasePart
 from flwr_dpkmeans.algorithms.budget.noise_shares import root_at_least
 from flwr_dpkmeans.algorithms.server.box_units import plan_bounds
+from flwr_dpkmeans.algorithms.statistics.in_weight import in_weight
 from flwr_dpkmeans.algorithms.statistics.noise_errors import constant, noise_of
 from flwr_dpkmeans.algorithms.statistics.one_round import OneRoundTask, noise_caution
 from flwr_dpkmeans.algorithms.weighing import weighing
@@ -127,4 +128,5 @@ class HistogramsTask(OneRoundTask):
             ),
         }
         errors = {"counts": constant(state["bins"], noise_of(plan)["bins"])}
-        return Result(arrays, errors, {"counts": ("column", "bin")})
+        result = Result(arrays, errors, {"counts": ("column", "bin")})
+        return in_weight(plan, result, "counts")

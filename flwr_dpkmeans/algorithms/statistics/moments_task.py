@@ -17,6 +17,7 @@ import numpy as np
 from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum
 from flwr_dpkmeans.algorithms.server.box_units import plan_bounds
 from flwr_dpkmeans.algorithms.statistics.group_counts import LEAST, deviations_of
+from flwr_dpkmeans.algorithms.statistics.in_weight import in_weight
 from flwr_dpkmeans.algorithms.statistics.moment_errors import of_means, of_variances
 from flwr_dpkmeans.algorithms.statistics.moment_sums import (
     moment_arrays,
@@ -160,4 +161,5 @@ class MomentsTask(OneRoundTask):
             "rows": constant(rows, noise["group_counts"]),
         }
         arrays = {"mean": mean, "deviation": deviations[0] * widths, "rows": rows}
-        return Result(arrays, errors, {"mean": ("column",), "deviation": ("column",)})
+        axes = {"mean": ("column",), "deviation": ("column",)}
+        return in_weight(plan, Result(arrays, errors, axes), "rows")

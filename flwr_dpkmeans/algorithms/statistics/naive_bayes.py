@@ -32,7 +32,11 @@ from flwr_dpkmeans.algorithms.statistics.moment_errors import of_means, of_varia
 from flwr_dpkmeans.algorithms.statistics.moment_sums import moment_parts, read_moments
 from flwr_dpkmeans.algorithms.statistics.moments_task import DEVIATIONS
 from flwr_dpkmeans.algorithms.statistics.noise_errors import noise_of, of_shares
-from flwr_dpkmeans.algorithms.statistics.one_round import OneRoundTask, noise_caution
+from flwr_dpkmeans.algorithms.statistics.one_round import (
+    AxisNames,
+    OneRoundTask,
+    noise_caution,
+)
 from flwr_dpkmeans.algorithms.weighing import weighing
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kernels.block_sums import in_blocks
@@ -345,6 +349,10 @@ class NaiveBayesTask(OneRoundTask):
                 f" {n_features} columns: give one for each, 0 for numbers."
             )
         return Columns(categories)
+
+    def axis_names(self, columns: Sequence[str], n_features: int) -> AxisNames:
+        """Name numbers by their columns, categories by these and their codes."""
+        return self.columns(n_features).names(columns)
 
     def _priors(self, state: State) -> Array:
         rows = np.maximum(state["rows"], 0.0) + self.options.smoothing

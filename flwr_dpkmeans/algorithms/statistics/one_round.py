@@ -17,6 +17,8 @@ from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Algorithm, PrivateSum, State
 from flwr_dpkmeans.sums.task import Task
 
+AxisNames = dict[str, list[str]]
+"""What the positions along each axis of a result are called."""
 CLEAR = 2.0
 """Deviations of its noise below which a released value is not told from zero."""
 
@@ -31,6 +33,10 @@ class OneRoundTask(Task):
     @abstractmethod
     def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:
         """Shapes of what it learns, by name in the state."""
+
+    def axis_names(self, columns: Sequence[str], n_features: int) -> AxisNames:
+        """Names along axes of its own; `columns` are those of the table, if any."""
+        return {}
 
     def doubts(
         self,

@@ -12,6 +12,7 @@ from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum
 from flwr_dpkmeans.algorithms.budget.noise_kinds import ReleasePart
 from flwr_dpkmeans.algorithms.server.box_units import plan_bounds
 from flwr_dpkmeans.algorithms.statistics.group_counts import LEAST, group_counts
+from flwr_dpkmeans.algorithms.statistics.in_weight import in_weight
 from flwr_dpkmeans.algorithms.statistics.moment_errors import of_spreads
 from flwr_dpkmeans.algorithms.statistics.noise_errors import (
     constant,
@@ -187,9 +188,9 @@ class RadiiTask(OneRoundTask):
             "radii": reach * of_roots(np.sqrt(shares), spreads),
             "rows": constant(state["rows"], noise["group_counts"]),
         }
-        return Result(
-            dict(state.arrays), errors, {"radii": ("cluster",), "rows": ("cluster",)}
-        )
+        axes = {"radii": ("cluster",), "rows": ("cluster",)}
+        result = Result(dict(state.arrays), errors, axes)
+        return in_weight(plan, result, "rows")
 
     def scaled_centers(
         self,

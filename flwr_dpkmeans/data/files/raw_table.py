@@ -126,11 +126,15 @@ class RawTable:
         return self.columns[index]
 
     def labels(self, name: str) -> NDArray[np.generic] | None:
-        """Return the numbers of a label column, (n,), also those written as text.
+        """Return the numbers of a label column; see `numbers_of`."""
+        return self.numbers_of("label_column", name)
 
-        NaN for other cells; None without a label column.
+    def numbers_of(self, what: str, name: str) -> NDArray[np.float64] | None:
+        """Return the numbers of a column, (n,), also those written as text.
+
+        NaN for other cells; None for no name.
         """
-        column = self.column_of("label_column", name)
+        column = self.column_of(what, name)
         if column is None:
             return None
         values = column.numbers()

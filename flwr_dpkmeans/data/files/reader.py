@@ -21,7 +21,6 @@ from pathlib import Path
 from types import MappingProxyType
 
 from flwr_dpkmeans.data.files.dialect import UNSTATED, Dialect
-from flwr_dpkmeans.data.files.formats.arrays import npy_blocks, npz_blocks
 from flwr_dpkmeans.data.files.formats.foreign import (
     NAMED_READERS,
     WORKBOOKS,
@@ -42,10 +41,19 @@ from flwr_dpkmeans.data.files.reading import Reading
 from flwr_dpkmeans.data.files.text.text_file import open_text, text_suffix
 from flwr_dpkmeans.errors import DataError
 
+
+def _array_blocks(path: Path) -> Iterator[RawTable]:
+    """Blocks of NumPy's files, whose reader is loaded with one of them only."""
+    from flwr_dpkmeans.data.files.formats.arrays import npy_blocks, npz_blocks
+
+    read = npz_blocks if path.suffix.lower() == ".npz" else npy_blocks
+    return read(path)
+
+
 READERS: Mapping[str, Callable[[Path], Iterator[RawTable]]] = MappingProxyType(
     {
-        ".npy": npy_blocks,
-        ".npz": npz_blocks,
+        ".npy": _array_blocks,
+        ".npz": _array_blocks,
         **dict.fromkeys(SUFFIXES, parquet_blocks),
         **NAMED_READERS,
     }

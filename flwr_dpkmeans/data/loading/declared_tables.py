@@ -14,9 +14,9 @@ from flwr_dpkmeans.data.files.raw_column import RawColumn
 from flwr_dpkmeans.data.files.raw_table import RawTable, source_name
 from flwr_dpkmeans.data.frame_names import require_names
 from flwr_dpkmeans.data.loading.layout import Layout, renamed
-from flwr_dpkmeans.data.loading.person_column import digests_of
 from flwr_dpkmeans.data.loading.schema_tables import IN_MEMORY, load_by_schema
 from flwr_dpkmeans.data.loading.table import Table
+from flwr_dpkmeans.data.loading.unit_columns import digests_of, weights_of
 from flwr_dpkmeans.data.said_once import say_once
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.data.store import Store
@@ -49,18 +49,26 @@ def load_declared(
     """
     stored = store.stored()
     if stored is not None:
-        left_out = (layout.label_column, layout.person.name)
+        units = layout.units
+        left_out = (layout.label_column, units.person, units.weight)
         names = tuple(name for name in layout.columns if name not in left_out)
         labels = stored if layout.label_column else None
-        persons = stored if layout.person.name else None
-        table = Table(stored, names, labels=labels, persons=persons)
+        table = Table(
+            stored,
+            names,
+            labels=labels,
+            persons=stored if units.person else None,
+            weights=stored if units.weight else None,
+        )
         return table.with_values(stored)
     opened = layout.open(path)
     incomplete = dict[str, None]()
 
     # Columns of a file without header get their names only below.
-    numbers = {*layout.columns, layout.label_column} if layout.has_header else None
-    use = ColumnUse(numbers, {layout.person.name} - {""}, keeps_text=False)
+    numbers = None
+    if layout.has_header:
+        numbers = {*layout.columns, layout.label_column, layout.units.weight}
+    use = ColumnUse(numbers, {layout.units.person} - {""}, keeps_text=False)
 
     def blocks() -> Iterator[Table]:
         for raw in opened.blocks(use):
@@ -73,7 +81,8 @@ def load_declared(
                 points,
                 names,
                 labels=named.labels(layout.label_column),
-                persons=digests_of(named, layout.person),
+                persons=digests_of(named, layout.units),
+                weights=weights_of(named, layout.units),
             )
             if not is_finite.all():
                 gaps = np.flatnonzero(~is_finite.all(axis=0))
@@ -137,8 +146,9 @@ def _declared(raw: RawTable, layout: Layout) -> list[RawColumn]:
         )
     require_names(layout.columns, len(layout.columns))
     label = raw.column_of("label_column", layout.label_column)
-    person = raw.column_of("person_column", layout.person.name)
-    left_out = (label, person)
+    person = raw.column_of("person_column", layout.units.person)
+    weight = raw.column_of("weight_column", layout.units.weight)
+    left_out = (label, person, weight)
     others = {column.name: column for column in raw.columns if column not in left_out}
     wanted = [others[name] for name in layout.columns or others if name in others]
     if not wanted:

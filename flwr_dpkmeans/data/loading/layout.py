@@ -13,7 +13,7 @@ from flwr_dpkmeans.data.files.dialect import UNSTATED, Dialect
 from flwr_dpkmeans.data.files.open_table import OpenTable
 from flwr_dpkmeans.data.files.raw_table import RawTable
 from flwr_dpkmeans.data.files.reader import open_table
-from flwr_dpkmeans.data.loading.person_column import NO_PERSONS, PersonColumn
+from flwr_dpkmeans.data.loading.unit_columns import NO_UNITS, UnitColumns
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 
@@ -35,15 +35,15 @@ class Layout:
         otherwise.
     query : str
         What a database is asked for, where the table is the URL of one.
-    person : PersonColumn
-        Column that says whose row it is, which is left out.
+    units : UnitColumns
+        Columns that say whose a row is and what it weighs, which are left out.
     """
 
     columns: tuple[str, ...] = ()
     label_column: str = ""
     dialect: Dialect = UNSTATED
     query: str = ""
-    person: PersonColumn = NO_PERSONS
+    units: UnitColumns = NO_UNITS
 
     @classmethod
     def of(
@@ -93,7 +93,8 @@ class Layout:
             names_in_header={
                 *self.columns,
                 self.label_column,
-                self.person.name,
+                self.units.person,
+                self.units.weight,
                 *more_names,
             },
         )

@@ -16,8 +16,8 @@ from flwr_dpkmeans.data.loading.layout import (
     Layout,
     renamed,
 )
-from flwr_dpkmeans.data.loading.person_column import digests_of
 from flwr_dpkmeans.data.loading.table import Table
+from flwr_dpkmeans.data.loading.unit_columns import digests_of, weights_of
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.data.store import Store
 from flwr_dpkmeans.errors import ConfigurationError, DataError
@@ -49,21 +49,24 @@ def load_by_schema(
     stored = store.stored()
     if stored is not None:
         labels = stored if layout.label_column else None
-        persons = stored if layout.person.name else None
+        persons = stored if layout.units.person else None
+        weights = stored if layout.units.weight else None
         table = Table(
             stored,
             schema.feature_names,
             labels=labels,
             schema=schema,
             persons=persons,
+            weights=weights,
         )
         return table.with_values(stored)
     layout = layout.over(schema.file)
-    _require_not_clustered(schema, layout.person.name)
+    _require_not_clustered(schema, layout.units.person, "person_column")
+    _require_not_clustered(schema, layout.units.weight, "weight_column")
     named = {column.name for column in schema.columns}
     opened = layout.open(source, named | {partition_column})
-    numbers = schema.number_columns | {layout.label_column}
-    texts = schema.text_columns | {partition_column, layout.person.name}
+    numbers = schema.number_columns | {layout.label_column, layout.units.weight}
+    texts = schema.text_columns | {partition_column, layout.units.person}
     split_by: list[RawColumn] = []
     counts: list[Sequence[Seen]] = []
     n_rows = 0
@@ -81,7 +84,8 @@ def load_by_schema(
             block = Table.of(
                 encoded,
                 labels=raw.labels(layout.label_column),
-                persons=digests_of(raw, layout.person),
+                persons=digests_of(raw, layout.units),
+                weights=weights_of(raw, layout.units),
             )
             yield replace(block, rows=encoded.rows + n_rows)
             n_rows += encoded.n_rows
@@ -106,12 +110,12 @@ def load_by_schema(
     return replace(table, partition_values=values)
 
 
-def _require_not_clustered(schema: Schema, person_column: str) -> None:
-    """Refuse a person column that the schema clusters or profiles."""
-    if person_column in {column.name for column in schema.columns}:
+def _require_not_clustered(schema: Schema, name: str, what: str) -> None:
+    """Refuse a column of persons or weights that the schema clusters or profiles."""
+    if name in {column.name for column in schema.columns}:
         raise ConfigurationError(
-            f"person_column is {person_column!r}, which is a column of the schema, but"
-            " whose row it is says nothing about the row: take it out there."
+            f"{what} is {name!r}, which is a column of the schema, but how a row counts"
+            " says nothing about the row: take it out there."
         )
 
 

@@ -13,9 +13,9 @@ from flwr_dpkmeans.data.bundled import BUNDLED, MOST_TABLES, load_bundled
 from flwr_dpkmeans.data.files.dialect import UNSTATED, Dialect
 from flwr_dpkmeans.data.files.reader import SHOWN_SUFFIXES
 from flwr_dpkmeans.data.loading.layout import Layout
-from flwr_dpkmeans.data.loading.person_column import NO_PERSONS, PersonColumn
 from flwr_dpkmeans.data.loading.schema_tables import load_by_schema
 from flwr_dpkmeans.data.loading.table import Table
+from flwr_dpkmeans.data.loading.unit_columns import NO_UNITS, UnitColumns
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.data.tables import load_table
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
@@ -30,7 +30,7 @@ class SourceOptions(TypedDict, total=False):
     columns: tuple[str, ...]
     dialect: Dialect
     schema: Schema | None
-    person: PersonColumn
+    units: UnitColumns
 
 
 def load_source(
@@ -42,7 +42,7 @@ def load_source(
     columns: Collection[str] = (),
     dialect: Dialect = UNSTATED,
     schema: Schema | None = None,
-    person: PersonColumn = NO_PERSONS,
+    units: UnitColumns = NO_UNITS,
 ) -> Table:
     """Load a key of ``BUNDLED`` or else a file by path, as `load_table` does.
 
@@ -56,10 +56,15 @@ def load_source(
                 f"label_column is {label_column!r}, but the bundled data set {source!r}"
                 " is loaded without its labels: leave label_column empty."
             )
-        if person.name:
+        if units.person:
             raise DataError(
-                f"person_column is {person.name!r}, but each row of the bundled data"
+                f"person_column is {units.person!r}, but each row of the bundled data"
                 f" set {source!r} is of another thing: leave person_column empty."
+            )
+        if units.weight:
+            raise DataError(
+                f"weight_column is {units.weight!r}, but rows of the bundled data set"
+                f" {source!r} have no weights: leave weight_column empty."
             )
         table = load_bundled(source, partition_column=partition_column)
         if schema is None:
@@ -68,7 +73,7 @@ def load_source(
         return Table.of(encoded, table.partition_values, table.labels)
     require_source("the data source", source)
     if schema is not None:
-        layout = Layout(tuple(columns), label_column, dialect, person=person)
+        layout = Layout(tuple(columns), label_column, dialect, units=units)
         return load_by_schema(
             source,
             schema,
@@ -82,7 +87,7 @@ def load_source(
         ignored=ignored,
         columns=columns,
         dialect=dialect,
-        person=person,
+        units=units,
     )
 
 
@@ -135,7 +140,8 @@ def _parsed(
 ) -> Table:
     """Parse; which file it is and in which state is a part of the key only."""
     table = load_source(source, **options)
-    for array in (table.points, table.partition_values, table.labels, table.persons):
+    beside = (table.partition_values, table.labels, table.persons, table.weights)
+    for array in (table.points, *beside):
         if isinstance(array, np.ndarray):
             array.flags.writeable = False
     return table

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.files.raw_table import source_name
-from flwr_dpkmeans.data.loading.person_column import N_COLUMNS
+from flwr_dpkmeans.data.loading.unit_columns import N_COLUMNS
 from flwr_dpkmeans.data.schema import Encoded, Schema
 from flwr_dpkmeans.data.store import Store
 
@@ -35,6 +35,8 @@ class Table:
         Which of the source's rows these are; None: all of them.
     persons : ndarray or Rows, (n, 2), or None
         Digests of whose rows these are (`person_digests`).
+    weights : ndarray or Rows, (n,), or None
+        What rows weigh; NaN where nobody knows.
     """
 
     points: NDArray[np.float64] = field(repr=False)
@@ -44,6 +46,7 @@ class Table:
     schema: Schema | None = None
     rows: NDArray[np.int64] | None = field(default=None, repr=False)
     persons: NDArray[np.float64] | None = field(default=None, repr=False)
+    weights: NDArray[np.float64] | None = field(default=None, repr=False)
 
     @classmethod
     def of(
@@ -52,10 +55,12 @@ class Table:
         values: NDArray[np.generic] | None = None,
         labels: NDArray[np.generic] | None = None,
         persons: NDArray[np.float64] | None = None,
+        weights: NDArray[np.float64] | None = None,
     ) -> Table:
         """Return the rows that a schema keeps.
 
-        `values`, `labels` and `persons` stand beside each row of the table, (n_rows,).
+        `values`, `labels`, `persons` and `weights` stand beside each row of the table,
+        (n_rows,).
         """
         if values is not None:
             values = values[encoded.rows]
@@ -63,6 +68,8 @@ class Table:
             labels = labels[encoded.rows]
         if persons is not None:
             persons = persons[encoded.rows]
+        if weights is not None:
+            weights = weights[encoded.rows]
         names = encoded.schema.feature_names
         return cls(
             encoded.points,
@@ -72,6 +79,7 @@ class Table:
             encoded.schema,
             encoded.rows,
             persons,
+            weights,
         )
 
     def part(self, rows: NDArray[np.int64]) -> Table:
@@ -82,6 +90,7 @@ class Table:
             partition_values=None,
             labels=None if self.labels is None else self.labels[rows],
             persons=None if self.persons is None else self.persons[rows],
+            weights=None if self.weights is None else self.weights[rows],
             rows=rows if self.rows is None else self.rows[rows],
         )
 
@@ -89,9 +98,13 @@ class Table:
         """Return the same table of other rows.
 
         `values` are their points and, where this has them, behind these a column of
-        labels and the digests of persons.
+        labels, the digests of persons and a column of weights.
         """
         width = values.shape[1]
+        weights = None
+        if self.weights is not None:
+            width -= 1
+            weights = values[:, width]
         persons = None
         if self.persons is not None:
             width -= N_COLUMNS
@@ -105,6 +118,7 @@ class Table:
             points=values[:, :width],
             labels=labels,
             persons=persons,
+            weights=weights,
             rows=None,
         )
 
@@ -127,7 +141,7 @@ class Table:
                     rows.append(block.rows)
                 behind = [
                     columns
-                    for columns in (block.labels, block.persons)
+                    for columns in (block.labels, block.persons, block.weights)
                     if columns is not None
                 ]
                 if behind:

@@ -37,6 +37,8 @@ class Guard:
     """Private folder in which every message's app is unpacked anew."""
     alerts: Path
     """File that gets a line for each refused app."""
+    gate: Path | None = None
+    """File of the node's gate, which one of the allowed apps runs behind."""
     most_alert_bytes: int = 1_000_000
     """After which that file gets none: a server can send refused apps for ever, and a
     full disk would stop the ledger.

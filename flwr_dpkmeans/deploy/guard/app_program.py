@@ -9,18 +9,18 @@ from __future__ import annotations
 import atexit
 import contextlib
 import fcntl
+import json
 import os
 import shutil
 import sys
 import time
 from collections.abc import Sequence
 from functools import partial
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 if __name__ == "__main__":
     # As a file, this has no package: its folder becomes one of a name that no app has.
-    from importlib.util import module_from_spec, spec_from_file_location
-
     __package__ = "_guard_of_this_machine"
     _SPEC = spec_from_file_location(
         __package__, Path(__file__).with_name("__init__.py")
@@ -33,6 +33,8 @@ from .flower_seams import private
 from .guarded_programs import SUPEREXEC
 from .refusal import GuardError
 
+OUTPUT = "app-output.log"
+"""File beside the alerts that has what an app behind the gate printed."""
 RECEIVED, ANSWERED = "received", "answered"
 """Files beside the alerts, of which the time alone tells something."""
 _TURN_FILE = "turn.lock"
@@ -58,7 +60,9 @@ def put_before_flower(guard: Guard, app: str = private.CLIENT_APP) -> None:
             f"this version of Flower does not call {missing[0]}, which the guard stands"
             " before: update it"
         )
-    private.replace_app_installation(app, partial(_installed, guard))
+    private.replace_app_installation(
+        app, partial(_installed, guard), partial(_loader, guard)
+    )
     if app == private.CLIENT_APP:
         answered = guard.alerts.with_name(ANSWERED)
         private.replace_reply(partial(note, answered))
@@ -75,6 +79,43 @@ def _installed(guard: Guard, content: bytes) -> Path:
     # for all that it does at its end.
     atexit.register(shutil.rmtree, target, ignore_errors=True)
     return target
+
+
+def _loader(guard: Guard, folder: Path) -> private.Load:
+    """What loads the app that was unpacked into a folder.
+
+    Of the one behind the gate nothing is imported in this process.
+    """
+    if guard.gate is None or gated_app(guard.gate) != folder.name.split("-")[1]:
+        return private.client_app_loader(folder)
+    _import_own_package()
+    from flwr_dpkmeans.deploy.gate.gate_app import gate_around
+
+    return gate_around(guard.gate, folder, guard.alerts.with_name(OUTPUT))
+
+
+def gated_app(gate: Path) -> str:
+    """The hash of the app behind a gate."""
+    return str(json.loads(gate.read_text())["app"])
+
+
+def _import_own_package() -> None:
+    """Import the package that this file is of, where none is imported yet.
+
+    The app behind the gate may bring another one, for its own process.
+    """
+    package = Path(__file__).parents[2]
+    if package.name in sys.modules:
+        return
+    spec = spec_from_file_location(
+        package.name,
+        package / "__init__.py",
+        submodule_search_locations=[str(package)],
+    )
+    if spec is None or spec.loader is None:
+        raise GuardError(f"{package} cannot be imported: install it again")
+    sys.modules[package.name] = module_from_spec(spec)
+    spec.loader.exec_module(sys.modules[package.name])
 
 
 def note(file: Path) -> None:
@@ -127,7 +168,7 @@ def main(arguments: Sequence[str]) -> None:
 
     The arguments are the script's and then Flower's own.
     """
-    name, app, allowed, folder, alerts, *words = arguments
+    name, app, allowed, folder, alerts, gate, *words = arguments
     sys.argv = [name, *words]
     if name == SUPEREXEC:
         private.superexec_program()()
@@ -136,7 +177,12 @@ def main(arguments: Sequence[str]) -> None:
     # That of the machine leads to the guarded programs alone.
     os.environ["PATH"] = os.defpath
     hashes = frozenset(filter(None, allowed.split(",")))
-    guard = Guard(hashes, Path(folder), Path(alerts))
+    guard = Guard(
+        hashes,
+        Path(folder),
+        Path(alerts),
+        Path(gate) if gate else None,
+    )
     put_before_flower(guard, app)
     if name == private.CLIENT_APP:
         note(guard.alerts.with_name(RECEIVED))

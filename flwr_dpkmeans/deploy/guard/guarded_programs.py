@@ -93,6 +93,7 @@ def _write_script(
         ",".join(allowed),
         str(guard.folder),
         str(guard.alerts),
+        str(guard.gate or ""),
     ]
     descriptor = os.open(script, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o700)
     with os.fdopen(descriptor, "w") as file:

@@ -12,6 +12,7 @@ from flwr_dpkmeans.data.loading.person_ids import (
     require_one_each,
 )
 from flwr_dpkmeans.sums.persons.counted_persons import Persons
+from flwr_dpkmeans.sums.persons.row_units import RowUnits
 
 _RECORD = "dpkmeans-persons"
 
@@ -37,9 +38,11 @@ def key_of_node(context: Context) -> bytes:
     return drawn
 
 
-def persons_of(ids: ArrayLike | Persons, n_rows: int) -> Persons:
-    """Say whose rows these are, with a key of this process where ids were given."""
-    persons = ids
+def units_of(units: ArrayLike | Persons | RowUnits, n_rows: int) -> RowUnits:
+    """Say how rows count, with a key of this process where ids were given."""
+    if isinstance(units, RowUnits):
+        return units
+    persons = units
     if not isinstance(persons, Persons):
         digests = person_digests(
             id_texts(persons),
@@ -47,4 +50,4 @@ def persons_of(ids: ArrayLike | Persons, n_rows: int) -> Persons:
         )
         persons = Persons(digests)
     require_one_each(len(persons), n_rows)
-    return persons
+    return RowUnits(persons)

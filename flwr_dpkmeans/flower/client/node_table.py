@@ -14,7 +14,11 @@ from flwr_dpkmeans.data.files.sources import is_clustered
 from flwr_dpkmeans.data.files.whole_tables import whole_frame
 from flwr_dpkmeans.data.loading.declared_tables import load_stated
 from flwr_dpkmeans.data.loading.layout import Layout
-from flwr_dpkmeans.data.loading.person_column import PersonColumn, person_column_of
+from flwr_dpkmeans.data.loading.unit_columns import (
+    UnitColumns,
+    person_column_of,
+    weight_column_of,
+)
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.flower.client.cached_rows import cache_of, say_if_changed
 from flwr_dpkmeans.flower.client.result_folders import result_folder
@@ -55,17 +59,20 @@ def _client_of_path(context: Context, source: str) -> KMeansClient:
     layout = layout_of(node)
     stated = str(node.get("person-column", ""))
     name = person_column_of(stated, schema)
+    stated_weight = str(node.get("weight-column", ""))
+    weight = weight_column_of(stated_weight, schema)
+    key = b""
     if name and not is_clustered(source):
         from flwr_dpkmeans.flower.client.node_persons import key_of_node
 
-        person = PersonColumn(name, key_of_node(context))
-        layout = replace(layout, person=person)
+        key = key_of_node(context)
+    layout = replace(layout, units=UnitColumns(name, key, weight))
     store = cache_of(context, layout)
     say_if_changed(context, store)
     if is_clustered(source):
-        from flwr_dpkmeans.flower.row_cluster import ClusterClient, require_no_persons
+        from flwr_dpkmeans.flower.row_cluster import ClusterClient, require_no_units
 
-        require_no_persons(stated)
+        require_no_units(stated, stated_weight)
         load = partial(
             load_stated,
             layout=layout,
@@ -149,5 +156,5 @@ def _whole_table(
         table,
         names=layout.columns,
         columns=columns,
-        left_out=layout.person.name,
+        left_out=layout.units.person,
     )

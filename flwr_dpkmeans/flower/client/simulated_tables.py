@@ -16,10 +16,15 @@ from flwr_dpkmeans.data.files.reader import open_table
 from flwr_dpkmeans.data.files.whole_tables import whole_frame
 from flwr_dpkmeans.data.loading.class_labels import as_classes
 from flwr_dpkmeans.data.loading.layout import Layout
-from flwr_dpkmeans.data.loading.person_column import PersonColumn, person_column_of
 from flwr_dpkmeans.data.loading.person_ids import SIMULATED_KEY
+from flwr_dpkmeans.data.loading.row_weights import validate_weights
 from flwr_dpkmeans.data.loading.source import load_source_once
 from flwr_dpkmeans.data.loading.table import Table
+from flwr_dpkmeans.data.loading.unit_columns import (
+    UnitColumns,
+    person_column_of,
+    weight_column_of,
+)
 from flwr_dpkmeans.data.schema_source import schema_of
 from flwr_dpkmeans.data.simulated.mixture import MixtureClients
 from flwr_dpkmeans.data.simulated.partition import (
@@ -78,11 +83,16 @@ def _salt_of(context: Context) -> int:
     return context.run_id
 
 
-def _person_column(run: RunValues) -> PersonColumn:
-    """The column that says whose row it is: the run's, or else its schema's."""
+def _unit_columns(run: RunValues) -> UnitColumns:
+    """The columns that say how rows count: the run's, or else its schema's."""
     stated = str(run.get("person-column", ""))
-    name = person_column_of(stated, schema_of(run.get("bounds")))
-    return PersonColumn(name, SIMULATED_KEY)
+    stated_weight = str(run.get("weight-column", ""))
+    schema = schema_of(run.get("bounds"))
+    return UnitColumns(
+        person_column_of(stated, schema),
+        SIMULATED_KEY,
+        weight_column_of(stated_weight, schema),
+    )
 
 
 def _dialect_of(run: RunValues) -> Dialect:
@@ -109,8 +119,8 @@ def _simulated_frame(
         opened = open_table(source, dialect.over(table.schema.file))
     else:
         opened = open_table(source, dialect, may_guess=True)
-    person = _person_column(run)
-    return whole_frame(opened, rows=table.rows, left_out=person.name)
+    units = _unit_columns(run)
+    return whole_frame(opened, rows=table.rows, left_out=units.person)
 
 
 def mixture_of(run_config: RunValues) -> MixtureClients:
@@ -146,8 +156,10 @@ def simulated_part(
         columns=columns,
         dialect=dialect,
         schema=schema,
-        person=_person_column(run),
+        units=_unit_columns(run),
     )
+    if table.weights is not None:
+        validate_weights(table.weights, len(table.points), "weight-column")
     # Whoever simulates holds all rows: text for classes would be paid for, and tell
     # nothing.
     task = algorithm_entry(str(run.get("algorithm", DEFAULT_ALGORITHM)))

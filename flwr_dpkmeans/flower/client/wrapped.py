@@ -88,6 +88,7 @@ class Wrapped:
             has_labels=bool(metrics.get("has_labels", False)),
             schema=str(metrics.get("schema", "")),
             has_persons=bool(metrics.get("has_persons", False)),
+            has_weights=bool(metrics.get("has_weights", False)),
             rows=_row_facts(str(metrics.get("rows", ""))),
         )
 
@@ -129,11 +130,9 @@ class Wrapped:
             self._hand_on(memory, report())
             return True
         except Exception as error:
+            why = where_raised(error, verbose=node_logger.isEnabledFor(logging.DEBUG))
             if isinstance(error, DPKMeansError):
                 why = printable(error)
-            else:
-                verbose = node_logger.isEnabledFor(logging.DEBUG)
-                why = where_raised(error, verbose=verbose)
             node_logger.error(
                 "the result is not written: %s",
                 why,

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+import numpy as np
 from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from flwr_dpkmeans.errors import LocalMisuseError, ProtocolError
 from flwr_dpkmeans.flower.client.node_config import show_node_logs
 from flwr_dpkmeans.flower.client.wrapped import ConfigValue, Wrapped
+from flwr_dpkmeans.flower.messages.message_records import RECORD, VECTOR_RECORD
 from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.log import event
 from flwr_dpkmeans.node.node_log import logger as node_logger
@@ -22,10 +24,11 @@ from flwr_dpkmeans.sums.client.injected import TableFacts
 from flwr_dpkmeans.sums.round import Array, State
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from flwr_dpkmeans.algorithms.statistics.array_sum import ArraySumTask
+
+    Content = Mapping[str, ArrayRecord | ConfigRecord]
 
 
 class WrappedApp(Wrapped):
@@ -54,8 +57,15 @@ class WrappedApp(Wrapped):
             )
         task, state = self._task_and_state(memory)
         n_clients = memory.plan.n_clients
-        before = task.named(state, n_clients)
-        reply = self._answer_of_app(before, {"server-round": index})
+        content = self.content_for_app()
+        records = list(content.array_records.values())
+        if records:
+            # The server's strategy moves the arrays between two rounds.
+            before = {name: array.numpy() for name, array in records[0].items()}
+            reply = self.reply_of_app(cast("Content", content))
+        else:
+            before = task.named(state, n_clients)
+            reply = self._answer_of_app(before, {"server-round": index})
         array_records = list(reply.array_records.values())
         metric_records = list(reply.metric_records.values())
         if len(array_records) != 1 or len(metric_records) > 1:
@@ -69,6 +79,8 @@ class WrappedApp(Wrapped):
             n_examples = metric_records[0].get("num-examples")
         after = {name: array.numpy() for name, array in array_records[0].items()}
         added = task.contribution(before, after, n_examples)
+        stated = metric_records[0] if metric_records else {}
+        metrics = task.metric_values(stated)
         for sentence in task.remarks(added, n_clients):
             node_logger.warning(
                 "round %d: %s",
@@ -76,7 +88,14 @@ class WrappedApp(Wrapped):
                 sentence,
                 extra=event("changed_part"),
             )
-        return list(task_round(memory.plan, index).statistic(added, state))
+        vector = np.concatenate([added, metrics])
+        return list(task_round(memory.plan, index).statistic(vector, state))
+
+    def content_for_app(self) -> RecordDict:
+        """What came beside the protocol's own records, for the app."""
+        content = self._message.content
+        others = content.keys() - {RECORD, VECTOR_RECORD}
+        return RecordDict({name: content[name] for name in content if name in others})
 
     def _hand_on(
         self,

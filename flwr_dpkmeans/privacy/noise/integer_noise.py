@@ -19,11 +19,7 @@ _MEND_OF_SIZE = "give a size such as 45"
 class NoiseSource(ABC):
     """A source of integer noise, which checks arguments before it draws anything."""
 
-    def discrete_gaussian(
-        self,
-        std: float,
-        size: int,
-    ) -> Integers:
+    def discrete_gaussian(self, std: float, size: int) -> Integers:
         """Return independent discrete Gaussians.
 
         k has a probability proportional to exp(-k^2 / (2 std^2)).
@@ -44,11 +40,7 @@ class NoiseSource(ABC):
         )
         return self._draw("gaussian", std, size)
 
-    def discrete_laplace(
-        self,
-        scale: float,
-        size: int,
-    ) -> Integers:
+    def discrete_laplace(self, scale: float, size: int) -> Integers:
         """Return independent discrete Laplace variables.
 
         k has a probability proportional to exp(-|k| / scale).
@@ -84,12 +76,7 @@ class NoiseSource(ABC):
         """
 
     @abstractmethod
-    def _draw(
-        self,
-        family: str,
-        scale: float,
-        size: int,
-    ) -> Integers:
+    def _draw(self, family: str, scale: float, size: int) -> Integers:
         """Return ``gaussian`` or ``laplace`` noise of a scale that is in its range."""
 
 

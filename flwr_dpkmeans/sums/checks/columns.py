@@ -108,6 +108,17 @@ def require_persons(plan: Plan, *, has_persons: bool) -> None:
         )
 
 
+def require_weights(plan: Plan, *, has_weights: bool) -> None:
+    """Refuse a plan that weighs rows where nobody knows what these weigh."""
+    max_weight = plan.settings.max_weight
+    if max_weight is not None and not has_weights:
+        raise RefusalError(
+            f"the plan weighs rows (max_weight {max_weight:g}), but this client's table"
+            " has no weights: name their column on every client (a deployed node's own"
+            " weight-column), or leave max_weight out."
+        )
+
+
 def schema_agreement(
     digest: str, names: Sequence[str], bounds: Box, *columns: Sequence[object]
 ) -> str:

@@ -151,6 +151,8 @@ class TableFacts(NamedTuple):
     """What its schema agrees to; empty without one."""
     has_persons: bool = False
     """Whether it is known which rows are one person's."""
+    has_weights: bool = False
+    """Whether it is known what each row weighs."""
     rows: RowsSeen | None = None
     """By which the node knows its table again; None where nobody looks."""
 

@@ -190,6 +190,7 @@ class Client:
         column_checks.require_width(plan, table.n_features)
         column_checks.require_labels(plan, has_labels=table.has_labels)
         column_checks.require_persons(plan, has_persons=table.has_persons)
+        column_checks.require_weights(plan, has_weights=table.has_weights)
         columns = column_checks.require_columns(plan, table.names)
         guard.require_names(plan, table.names)
         guard.require_same_data(table.rows)

@@ -1,19 +1,18 @@
-"""Which rows of its persons a round looks at, where one person is protected.
+"""Which rows a round looks at, and by how much each counts.
 
-Every sum is over rows, of which each moves it by no more than its bound. All rows of a
-person weigh no more than one row together, or one of them counts: so a person moves a
-sum by no more than that bound, in every norm [C16].
+Every sum is over rows, of which each moves it by no more than its bound. A row's weight
+is at most 1, all rows of a person weigh no more than one row together, or one of them
+counts: so a row or person moves a sum by no more than that bound, in every norm [C16].
 """
 
 from __future__ import annotations
 
-from flwr_dpkmeans.errors import ConfigurationError, PlanError
+from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.outcome import Discoveries
-from flwr_dpkmeans.sums.persons.counted_persons import Persons
+from flwr_dpkmeans.sums.persons.row_units import RowUnits, most_rows_of_a_person
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, State
-from flwr_dpkmeans.sums.settings import MOST_ROWS_OF_A_PERSON
 
 
 def unweighed_rounds(plan: Plan) -> tuple[str, ...]:
@@ -29,11 +28,21 @@ def unweighed_rounds(plan: Plan) -> tuple[str, ...]:
 
 
 def require_weighing(plan: Plan) -> None:
-    """Refuse a number of rows for each person that no round can weigh."""
-    most = plan.settings.rows_per_person
-    if most in (None, 1) or not plan.is_final or plan.preliminary:
+    """Refuse weights, or a number of rows for each person, that no round can weigh."""
+    if not plan.is_final or plan.preliminary:
         return
     rounds = build_algorithm(plan).rounds
+    max_weight = plan.settings.max_weight
+    unweighed = unweighed_rounds(plan)
+    if max_weight is not None and unweighed:
+        raise ConfigurationError(
+            f"max_weight is {max_weight:g}, but the sum {unweighed[0]!r} of"
+            f" {plan.task.name!r} cannot weigh rows: leave max_weight out, or choose"
+            " another algorithm."
+        )
+    most = plan.settings.rows_per_person
+    if most in (None, 1):
+        return
     if all(step.weighted is None for step in rounds):
         raise ConfigurationError(
             f"rows_per_person is {most}, but no sum of {plan.task.name!r} can weigh"
@@ -41,10 +50,10 @@ def require_weighing(plan: Plan) -> None:
         )
 
 
-def arrays_of_persons(
+def arrays_of_units(
     plan: Plan,
     step: PrivateSum,
-    persons: Persons | None,
+    units: RowUnits,
     points: Array,
     state: State,
     labels: Labels | None,
@@ -54,47 +63,38 @@ def arrays_of_persons(
 
     `points`, `labels` and `beside` are those of all rows.
     """
-    most = 1
-    if step.weighted is not None:
-        most = _rows_of_each(plan)
-    counted = _require_persons(persons).counted(most)
+    can_weigh = step.weighted is not None
+    counted = units.counted(plan.settings, len(points), can_weigh=can_weigh)
     rows = counted.rows
     if len(rows) < len(points):
         points = points[rows]
         labels = None if labels is None else labels[rows]
         beside = None if beside is None else beside[rows]
-    # Not by the weights that there are, on which nothing but a sum may depend.
-    weights = None if most == 1 else counted.weights
+    weights = counted.weights if can_weigh and _weighs(plan) else None
     return list(step.arrays_of(points, state, labels, beside, weights))
 
 
-def preliminary_of_persons(
+def preliminary_of_units(
     plan: Plan,
     index: int,
-    persons: Persons | None,
+    units: RowUnits,
     points: Array,
     discoveries: Discoveries,
 ) -> list[Array]:
     """Return the arrays of a round before a task's own, of the rows that count."""
-    most = _rows_of_each(plan)
-    counted = _require_persons(persons).counted(most)
+    counted = units.counted(plan.settings, len(points))
     if len(counted.rows) < len(points):
         points = points[counted.rows]
-    weights = None if most == 1 else counted.weights
+    weights = counted.weights if _weighs(plan) else None
     task = plan.task
     return task.preliminary_statistic(plan, index, points, discoveries, weights)
 
 
-def _rows_of_each(plan: Plan) -> int:
-    """How many rows of a person are looked at, at most, where rows can be weighed."""
-    return plan.settings.rows_per_person or MOST_ROWS_OF_A_PERSON
+def _weighs(plan: Plan) -> bool:
+    """Whether rows that count may have other weights than 1.
 
-
-def _require_persons(persons: Persons | None) -> Persons:
-    """Refuse a table of which nobody knows whose rows these are."""
-    if persons is None:
-        raise PlanError(
-            "the plan protects one person, but nothing says which rows are one's: name"
-            " their column, or give their ids, or choose unit='record'."
-        )
-    return persons
+    By the plan, not by the weights that there are: nothing but a sum may depend on
+    them.
+    """
+    settings = plan.settings
+    return settings.max_weight is not None or most_rows_of_a_person(settings) > 1

@@ -11,17 +11,11 @@ from __future__ import annotations
 
 from flwr_dpkmeans.sums.statement.assumptions import why_not_private
 from flwr_dpkmeans.sums.statement.cautions import (
+    LOCAL,
     plan_cautions,
     released_cautions,
     spending_cautions,
     unclear_cautions,
-)
-from flwr_dpkmeans.sums.statement.row_cautions import (
-    LOCAL,
-    count_outside,
-    fewer_rows_cautions,
-    local_cautions,
-    party_cautions,
 )
 from flwr_dpkmeans.sums.statement.run_report import build_report, discreteness_cost
 from flwr_dpkmeans.sums.statement.steps import (
@@ -35,13 +29,9 @@ __all__ = [
     "LOCAL",
     "Step",
     "build_report",
-    "count_outside",
     "describe_step",
     "discreteness_cost",
     "epsilon_after",
-    "fewer_rows_cautions",
-    "local_cautions",
-    "party_cautions",
     "plan_cautions",
     "released_cautions",
     "run_epsilon",

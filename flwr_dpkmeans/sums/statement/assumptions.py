@@ -113,6 +113,8 @@ def _sentences_on_rows(plan: Plan) -> list[str]:
         from flwr_dpkmeans.sums.persons.person_sentences import persons_sentence
 
         sentences.append(persons_sentence(plan))
+    if settings.max_weight is not None:
+        sentences.append(report_sentence("weights", most=settings.max_weight))
     things = settings.unit.things
     if by_client:
         things = PrivacyUnit.RECORD.things

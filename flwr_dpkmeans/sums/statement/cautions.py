@@ -13,6 +13,8 @@ from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Array
 
+LOCAL = "Known here only and not private, so not to be published: "
+"""How a sentence begins that follows from exact rows."""
 _WEAK_EPSILON = 10.0
 _FEW_CLIENTS = 10
 _SPENT = 0.985

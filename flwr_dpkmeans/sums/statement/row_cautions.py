@@ -11,10 +11,8 @@ from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.settings import Box
-from flwr_dpkmeans.sums.statement.cautions import sentences_that_hold
+from flwr_dpkmeans.sums.statement.cautions import LOCAL, sentences_that_hold
 
-LOCAL = "Known here only and not private, so not to be published: "
-"""How a sentence begins that follows from exact rows."""
 _CLIPPED = 0.05
 """Part of the rows of a column above which more than a little is clipped."""
 
@@ -73,6 +71,24 @@ def local_cautions(
         things=settings.unit.things,
     )
     return tuple(LOCAL + sentence for sentence in sentences)
+
+
+def weight_doubts(
+    max_weight: float | None,
+    weights: Iterable[Array],
+) -> tuple[str, ...]:
+    """Say which of the parties' rows count otherwise than their weights say.
+
+    Weights are (n_rows,) of each party, NaN where they are no numbers; `max_weight` is
+    None in a run that weighs no rows.
+    """
+    parts = [np.asarray(part) for part in weights]
+    if max_weight is None:
+        return (report_sentence("unused_weights"),) if parts else ()
+    is_heavy = any((part > max_weight).any() for part in parts)
+    is_none = any((np.isnan(part) | (part < 0.0)).any() for part in parts)
+    holds = {"heavy_rows": is_heavy, "no_weights": is_none}
+    return sentences_that_hold(holds, most=max_weight)
 
 
 def fewer_rows_cautions(config: RunConfig, n_rows: int) -> tuple[str, ...]:

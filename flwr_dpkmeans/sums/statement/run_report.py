@@ -60,6 +60,7 @@ def build_report(
         n_attempts=len(attempts),
         n_examples=plan.n_examples,
         n_examples_source=_source_of_rows(plan),
+        max_weight=settings.max_weight,
         slack=discreteness_cost(events),
         assumptions=(
             *assumptions_of(plan, identities or report_sentence("not_pinned")),

@@ -137,10 +137,7 @@ class TrustModel(ABC):
         return Broadcast(values, released)
 
     def read(
-        self,
-        aggregate: AggregateVector,
-        blocks: Sequence[Block],
-        fraction_bits: int,
+        self, aggregate: AggregateVector, blocks: Sequence[Block], fraction_bits: int
     ) -> ReleasedSum:
         """Client half, after unblinding: accept a noised sum as released.
 
@@ -222,12 +219,7 @@ class TrustModel(ABC):
         """
         return shares.excess if self.shared_noise else 1.0
 
-    def smallest_cohort(
-        self,
-        least: int,
-        n_clients: int,
-        max_silent: int,
-    ) -> int:
+    def smallest_cohort(self, least: int, n_clients: int, max_silent: int) -> int:
         """Smallest cohort whose sum is asked for, at least `least`.
 
         No counted share may be missing.

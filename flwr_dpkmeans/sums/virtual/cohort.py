@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.resources import limits
 from flwr_dpkmeans.secagg.keys import generate_private_key
 from flwr_dpkmeans.secagg.messages import (
@@ -126,10 +125,10 @@ def _sums_alone(run: VirtualRun, request: Request) -> bool:
 def _sums_together(run: VirtualRun, index: int) -> bool:
     """Whether a round has a statistic of many clients, of all rows alike.
 
-    It looks at no labels, and rows have no weights of their own, as persons' have.
+    It looks at no labels, and rows have no weights, as persons' have.
     """
     plan = run.plan
-    if plan.is_preliminary(index) or plan.settings.unit is PrivacyUnit.PERSON:
+    if plan.is_preliminary(index) or plan.settings.weighs_rows:
         return False
     step = task_round(plan, index)
     looks_at_labels = step.labelled is not None and run.labels is not None

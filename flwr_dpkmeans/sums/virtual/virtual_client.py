@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Protocol
 
-from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.secagg.ring import Ring
 from flwr_dpkmeans.sums.build import task_round
@@ -15,9 +14,10 @@ from flwr_dpkmeans.sums.client import Guard, Memory, Statistic
 from flwr_dpkmeans.sums.client.injected import TableFacts
 from flwr_dpkmeans.sums.persons.counted_persons import Persons
 from flwr_dpkmeans.sums.persons.person_rows import (
-    arrays_of_persons,
-    preliminary_of_persons,
+    arrays_of_units,
+    preliminary_of_units,
 )
+from flwr_dpkmeans.sums.persons.row_units import RowUnits, Weights
 from flwr_dpkmeans.sums.plan import FIRST_NODE_ID, Plan
 from flwr_dpkmeans.sums.round import Array, Labels
 
@@ -29,6 +29,7 @@ class VirtualRun(Protocol):
     parts: Sequence[Array]
     labels: Sequence[Labels] | None
     persons: Sequence[Persons] | None
+    weights: Sequence[Weights] | None
     memories: dict[int, Memory]
     """By node id."""
     watch_vector: Callable[[Ring], None] | None
@@ -64,9 +65,10 @@ class Virtual(Guard, Statistic):
         self._labels = None
         if run.labels is not None:
             self._labels = run.labels[self.index]
-        self._persons = None
-        if run.persons is not None:
-            self._persons = run.persons[self.index]
+        self._units = RowUnits(
+            None if run.persons is None else run.persons[self.index],
+            None if run.weights is None else run.weights[self.index],
+        )
 
     @cached_property
     def table(self) -> Array:
@@ -97,7 +99,8 @@ class Virtual(Guard, Statistic):
             settings.feature_names,
             has_labels,
             schema,
-            has_persons=self._persons is not None,
+            has_persons=self._units.persons is not None,
+            has_weights=self._units.weights is not None,
         )
 
     def compute(
@@ -109,14 +112,14 @@ class Virtual(Guard, Statistic):
         plan = memory.plan
         points, beside = self.split_table()
         task = plan.task
-        is_of_persons = plan.settings.unit is PrivacyUnit.PERSON
+        weighs_rows = plan.settings.weighs_rows
         if plan.is_preliminary(index):
             discoveries = memory.discoveries
-            if is_of_persons:
-                return preliminary_of_persons(
+            if weighs_rows:
+                return preliminary_of_units(
                     plan,
                     index,
-                    self._persons,
+                    self._units,
                     points,
                     discoveries,
                 )
@@ -125,11 +128,11 @@ class Virtual(Guard, Statistic):
         step = task_round(plan, index)
         (scaled,) = self._run.scaled_points(plan, [self])
         state = memory.clusters.view(step.reads)
-        if is_of_persons:
-            return arrays_of_persons(
+        if weighs_rows:
+            return arrays_of_units(
                 plan,
                 step,
-                self._persons,
+                self._units,
                 scaled,
                 state,
                 self._labels,

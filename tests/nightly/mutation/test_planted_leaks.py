@@ -5,7 +5,6 @@ See the table in `test_planted_bugs`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -30,43 +29,36 @@ from support.wire_detectors import (
 )
 
 from flwr_dpkmeans.secagg.messages import UnmaskRequest
+from flwr_dpkmeans.secagg.recover import Recover
 
 RUN: dict[str, Any] = {"algorithm": "fastlloyd", "max_iter": 3, "random_state": 3}
 
 
-def on_different_data(
-    compare: Callable[[Watched, Watched], None], trust: str
-) -> Callable[[], None]:
-    def detect() -> None:
-        one, other = (
-            federation_run(parts, trust=trust, **RUN) for parts in different_parts()
-        )
-        compare(one, other)
-
-    return detect
+def on_different_data(trust: str, **programs: Any) -> list[Watched]:
+    return [
+        federation_run(parts, trust=trust, **RUN, **programs)
+        for parts in different_parts()
+    ]
 
 
 @pytest.mark.parametrize(
-    "bug",
-    [
-        leak_bugs.number_of_rows_as_a_metric,
-        leak_bugs.inertia_in_the_reply,
-        leak_bugs.movement_in_the_reply,
-    ],
+    "mod_of", [leak_bugs.NumberOfRows, leak_bugs.Inertia, leak_bugs.Movement]
 )
-def test_a_reply_that_tells_something_of_the_data_is_caught(bug: Bug) -> None:
-    require_caught(
-        bug,
-        on_different_data(require_equal_replies, "oblivious"),
-        "replies tell data apart",
-    )
+def test_a_reply_that_tells_something_of_the_data_is_caught(
+    mod_of: type[leak_bugs.TalkativeMod],
+) -> None:
+    require_equal_replies(*on_different_data("oblivious"))
+    talkative = on_different_data("oblivious", nodes={"mod_of": mod_of})
+    with pytest.raises(AssertionError, match="replies tell data apart"):
+        require_equal_replies(*talkative)
 
 
 def test_exact_sizes_in_the_servers_metrics_are_caught() -> None:
-    detect = on_different_data(require_equal_metrics, "central")
-    require_caught(
-        leak_bugs.exact_sizes_in_the_metrics, detect, "metrics tell data apart"
-    )
+    def detect() -> None:
+        kind = leak_bugs.SizesInMetrics
+        require_equal_metrics(*on_different_data("central", strategy_class=kind))
+
+    require_caught(leak_bugs.note_sums, detect, "metrics tell data apart")
 
 
 def test_exact_sizes_in_the_servers_log_are_caught() -> None:
@@ -143,14 +135,14 @@ def test_a_tag_that_lets_a_server_test_guesses_is_caught() -> None:
 
 
 def test_a_sum_that_is_opened_twice_is_caught() -> None:
-    def detect() -> None:
-        federation = RecoveryFederation.make(8, max_silent=1)
-        federation.share()
-        federation.session.open_round(1, 3)
-        federation.send()
-        everybody = tuple(federation.states)
-        states = [federation.states[10]]
+    federation = RecoveryFederation.make(8, max_silent=1)
+    federation.share()
+    federation.session.open_round(1, 3)
+    federation.send()
+    everybody = tuple(federation.states)
+    party = federation.states[10]
 
+    def detect(states: list[Recover]) -> None:
         def ask(survivors: tuple[int, ...]) -> None:
             states[0], _ = states[0].unmask(UnmaskRequest(1, 0, survivors))
 
@@ -158,7 +150,9 @@ def test_a_sum_that_is_opened_twice_is_caught() -> None:
             ask, [everybody, tuple(node for node in everybody if node != 12)]
         )
 
-    require_caught(leak_bugs.shares_given_twice, detect, "opened for 2 sets")
+    detect([party])
+    with pytest.raises(AssertionError, match="opened for 2 sets"):
+        detect([leak_bugs.ForgetfulParty(**vars(party))])
 
 
 @pytest.mark.parametrize(

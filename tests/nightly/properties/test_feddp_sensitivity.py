@@ -20,13 +20,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support.grid_values import GRID, on_grid
+from support.moved_vectors import changes, drawn_rows, sent
 
 from flwr_dpkmeans.algorithms.states.cluster_states import cluster_state
 from flwr_dpkmeans.errors import DPKMeansError, ProtocolError
 from flwr_dpkmeans.kernels.clipping import clip_rows
 from flwr_dpkmeans.kernels.outer_products import outer_product_triangle
 from flwr_dpkmeans.options import parse_config
-from flwr_dpkmeans.privacy.release import Block, Norm
+from flwr_dpkmeans.privacy.release import Block
 from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.checks.verify import require_server_state, verify_plan
@@ -151,42 +152,6 @@ def accepted(plan: Plan, state: State) -> bool:
     except ProtocolError:
         return False
     return True
-
-
-def sent(private_sum: PrivateSum, points: Floats, state: State) -> list[Steps]:
-    """One client's vector block by block, as signed integers in the ring."""
-    arrays = private_sum.statistic(points, state)
-    assert [array.shape for array in arrays] == [
-        block.shape for block in private_sum.blocks
-    ]
-    return [encode(np.ravel(array)).values.view(np.int64) for array in arrays]
-
-
-def norm_over_bound(change: Steps, block: Block) -> float:
-    """Norm of a change over the block's bound.
-
-    Whether it is at most 1 is decided in exact arithmetic.
-    """
-    assert int(np.abs(change).max()) < 2**29
-    bound = Fraction(block.sensitivity.bound) * 2**16
-    if block.sensitivity.norm is Norm.L1:
-        total = int(np.abs(change).sum())
-        within, ratio = total <= bound, float(total / bound)
-    else:
-        square = int((change * change).sum())
-        within, ratio = square <= bound**2, math.sqrt(square / bound**2)
-    return min(ratio, 1.0) if within else max(ratio, math.nextafter(1.0, 2.0))
-
-
-def changes(
-    private_sum: PrivateSum, old: list[Steps], new: list[Steps]
-) -> Iterator[tuple[Block, float, int]]:
-    """For each block: how far the vector moves, as a fraction of the bound, and the
-    largest entry in steps.
-    """
-    for block, before, after in zip(private_sum.blocks, old, new, strict=True):
-        change = after - before
-        yield block, norm_over_bound(change, block), int(np.abs(change).max())
 
 
 def moved(
@@ -322,15 +287,6 @@ tables = st.integers(0, 2**32 - 1).flatmap(
 )
 
 
-def drawn_table(generator: np.random.Generator, n: int, d: int, shape: str) -> Floats:
-    if shape == "corners":
-        return generator.choice([-1.0, 1.0], (n, d))
-    if shape == "tiny":
-        return generator.integers(-2, 3, (n, d)) / GRID
-    rows = on_grid(generator.uniform(-1.0, 1.0, (n, d)))
-    return np.repeat(rows[:1], n, axis=0) if shape == "copies" else rows
-
-
 def drawn_facts(
     generator: np.random.Generator, d: int, n_points: int, unit: str
 ) -> ServerFacts:
@@ -382,10 +338,8 @@ def test_record_level_bounds_hold_for_whatever_is_drawn(
     state = hostile_state(
         plan, generator, scale, n_centers=int(generator.integers(1, k + 1))
     )
-    points = drawn_table(generator, n, d, shape)
-    row = drawn_table(
-        generator, 1, d, str(generator.choice(["box", "corners", "tiny"]))
-    )
+    points = drawn_rows(generator, n, d, shape)
+    row = drawn_rows(generator, 1, d, str(generator.choice(["box", "corners", "tiny"])))
     more = np.insert(points, int(generator.integers(n + 1)), row[0], axis=0)
     for private_sum in build_algorithm(plan).rounds:
         for block, ratio, _ in moved(private_sum, points, more, state):
@@ -471,7 +425,7 @@ def test_client_level_bounds_hold_for_whatever_is_drawn(
     state = hostile_state(
         plan, generator, scale, n_centers=int(generator.integers(1, k + 1))
     )
-    points = drawn_table(generator, n * 10, d, shape)
+    points = drawn_rows(generator, n * 10, d, shape)
     for private_sum in build_algorithm(plan).rounds:
         for block, ratio, _ in moved(private_sum, np.empty((0, d)), points, state):
             assert ratio <= 1.0, (private_sum.name, block.name)

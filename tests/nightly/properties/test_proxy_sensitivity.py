@@ -21,6 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support.grid_values import GRID, on_grid
+from support.moved_vectors import changes, drawn_rows, norm_over_bound, sent
 
 from flwr_dpkmeans.algorithms.states.cluster_states import (
     PROJECTED_CENTERS,
@@ -32,7 +33,6 @@ from flwr_dpkmeans.kernels.clipping import clip_rows
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.release import (
     Block,
-    Norm,
     PrivacyUnit,
     ReleasedSum,
     as_released,
@@ -131,76 +131,27 @@ def rounds_of(plan: Plan) -> list[PrivateSum]:
     ]
 
 
-def sent(private_sum: PrivateSum, points: Floats, state: State) -> list[Steps]:
-    """One client's vector block by block, as signed integers in the ring."""
-    arrays = private_sum.statistic(points, state.view(private_sum.reads))
-    assert [array.shape for array in arrays] == [
-        block.shape for block in private_sum.blocks
-    ]
-    return [encode(np.ravel(array)).values.view(np.int64) for array in arrays]
-
-
-def norm_over_bound(change: Steps, block: Block) -> float:
-    """Norm of a change over the block's bound.
-
-    Whether it is at most 1 is decided in exact arithmetic.
-    """
-    assert block.sensitivity.norm is Norm.L2
-    assert int(np.abs(change).max()) < 2**26
-    most = squared_bound(block.sensitivity.bound)
-    square = int((change * change).sum())
-    ratio = math.sqrt(square / float(most))
-    return min(ratio, 1.0) if square <= most else max(ratio, math.nextafter(1.0, 2.0))
-
-
-@cache
-def squared_bound(bound: float) -> Fraction:
-    """In squared steps of the grid, exactly."""
-    return (Fraction(bound) * 2**FRACTION_BITS) ** 2
-
-
 def moved(
     private_sum: PrivateSum, old: list[Steps], new: list[Steps]
 ) -> Iterator[tuple[Block, float]]:
-    for block, before, after in zip(private_sum.blocks, old, new, strict=True):
-        change = after - before
+    for block, ratio, entry in changes(private_sum, old, new):
         # One step of rounding is not the row's own.
-        assert int(np.abs(change).max()) <= block.entry_bound * GRID + 1.0
-        yield block, norm_over_bound(change, block)
-
-
-def random_rows(
-    generator: np.random.Generator, n: int, d: int, shape: str = "box"
-) -> Floats:
-    if shape == "corners":
-        return generator.choice([-1.0, 1.0], (n, d))
-    if shape == "tiny":
-        return generator.integers(-2, 3, (n, d)) / GRID
-    if shape == "blobs":
-        return on_grid(
-            np.clip(
-                generator.choice([-0.5, 0.5], (n, 1))
-                + generator.normal(0, 0.1, (n, d)),
-                -1,
-                1,
-            )
-        )
-    rows = on_grid(generator.uniform(-1.0, 1.0, (n, d)))
-    return np.repeat(rows[:1], n, axis=0) if shape == "copies" else rows
+        assert entry <= block.entry_bound * GRID + 1.0
+        yield block, ratio
 
 
 def tables(d: int, generator: np.random.Generator, many: int) -> list[Floats]:
     """No, one, a few and many other rows, all different or all equal."""
     if many < 30:
-        return [np.empty((0, d)), random_rows(generator, many, d), np.ones((2, d))]
+        return [np.empty((0, d)), drawn_rows(generator, many, d), np.ones((2, d))]
     return [
         np.empty((0, d)),
-        random_rows(generator, 1, d),
-        random_rows(generator, 7, d, "blobs"),
-        random_rows(generator, many, d),
-        np.asfortranarray(random_rows(generator, many // 2, d, "blobs")),
+        drawn_rows(generator, 1, d),
+        drawn_rows(generator, 7, d, "blobs"),
+        drawn_rows(generator, many, d),
+        np.asfortranarray(drawn_rows(generator, many // 2, d, "blobs")),
         np.ones((many, d)),
-        random_rows(generator, many, d, "copies"),
+        drawn_rows(generator, many, d, "copies"),
     ]
 
 
@@ -247,7 +198,7 @@ def adversarial_rows(
         for length in (reach, reach - STEP, reach + STEP, 1.2 * reach, 2.0 * reach):
             rows.append(place + direction / np.linalg.norm(direction) * length)
             rows.append(place + np.eye(d)[int(generator.integers(d))] * length)
-    rows += list(random_rows(generator, 3, d))
+    rows += list(drawn_rows(generator, 3, d))
     return [on_grid(np.clip(row, -1.0, 1.0)) for row in rows]
 
 
@@ -558,8 +509,8 @@ def test_bounds_hold_for_whatever_is_drawn(
     generator = np.random.default_rng(seed)
     plan, d = plan_of(*case), case[0]
     state = made_up_state(plan, generator, radius, kind)
-    table = random_rows(generator, n_rows, d, shape)
-    row = random_rows(
+    table = drawn_rows(generator, n_rows, d, shape)
+    row = drawn_rows(
         generator, 1, d, str(generator.choice(["box", "corners", "tiny", "blobs"]))
     )
     more = np.insert(table, int(generator.integers(n_rows + 1)), row[0], axis=0)
@@ -577,7 +528,7 @@ def test_one_rows_part_does_not_depend_on_the_others(d: int, k: int, n: int) -> 
     plan = plan_of(d, k, n)
     for kind, radius in (("usual", 0.6), ("tied", 0.25), ("far", 2.0**-12)):
         state = made_up_state(plan, generator, radius, kind)
-        table = random_rows(generator, 60, d, "blobs" if kind == "usual" else "box")
+        table = drawn_rows(generator, 60, d, "blobs" if kind == "usual" else "box")
         for private_sum in build_algorithm(plan).rounds:
             whole = sent(private_sum, np.asfortranarray(table), state)
             single = [sent(private_sum, row[None], state) for row in table]
@@ -601,7 +552,7 @@ def test_another_search_for_large_tables_finds_the_same_labels(
     n_rows = 2**20 // private_sum.blocks[0].shape[0]
     generator = np.random.default_rng(0)
     state = made_up_state(plan, generator, 0.4, kind)
-    table = random_rows(generator, n_rows + 1, d, "box")
+    table = drawn_rows(generator, n_rows + 1, d, "box")
     if kind == "tied":
         table[:] = 0.125
     old = sent(private_sum, table[:-1], state)
@@ -615,7 +566,7 @@ def test_sums_over_a_million_rows_are_exact() -> None:
     plan = plan_of(2, 4, 4000)
     generator = np.random.default_rng(1)
     state = made_up_state(plan, generator, 0.3, "usual")
-    table, row = random_rows(generator, 1_000_000, 2), np.array([[1.0, -0.3]])
+    table, row = drawn_rows(generator, 1_000_000, 2), np.array([[1.0, -0.3]])
     row = on_grid(row)
     more = np.vstack([table, row])
     for private_sum in build_algorithm(plan).rounds[2:6]:
@@ -739,7 +690,7 @@ def test_whether_a_client_can_answer_never_depends_on_its_rows(
             np.empty((0, d)),
             np.zeros((3, d)),
             np.full((3, d), 0.9),
-            random_rows(generator, 200, d),
+            drawn_rows(generator, 200, d),
         ]
         found = answers(private_sum, state, rows)
         assert len({answer is None for answer in found}) == 1, (private_sum.name, which)
@@ -778,7 +729,7 @@ def worst_change(
         return 0.0
     worst, d = 0.0, state.centroids.shape[1]
     for n in (1, 3, 4, 7, 8, 15):
-        table = random_rows(generator, n + 1, d)
+        table = drawn_rows(generator, n + 1, d)
         old, new = (
             whole(private_sum, table[1:], state),
             whole(private_sum, table, state),
@@ -849,7 +800,7 @@ def test_no_extra_that_is_not_asked_for_lets_a_row_move_other_rows_labels() -> N
             assert worst_change(plan, private_sum, smuggled, generator) <= 1.0
             assert accepted(plan, private_sum, plain)
             if accepted(plan, private_sum, smuggled):
-                table = random_rows(generator, 9, d)
+                table = drawn_rows(generator, 9, d)
                 for one, other in zip(
                     whole(private_sum, table, smuggled),
                     whole(private_sum, table, plain),

@@ -4,16 +4,17 @@ reorderings: never a wrong sum.
 
 from __future__ import annotations
 
+import itertools
 import logging
 from typing import Any
 
 import numpy as np
 import pytest
+from flwr.app import Context, Message, RecordDict
 from support.chaos import COHORTS, Outcome, run_in_a_storm
+from support.messages import copied
 
-from flwr_dpkmeans.secagg import retry
-from flwr_dpkmeans.secagg.retry_session import RetrySession
-from flwr_dpkmeans.sums.client import transitions as mod
+from flwr_dpkmeans.flower.mod import SecureAggregation
 
 TRUSTS = ("oblivious", "central", "distributed")
 N_RUNS = 14
@@ -43,43 +44,50 @@ def require_telling(outcomes: list[Outcome]) -> None:
     assert 0.2 * len(disturbed) < ended < 0.9 * len(disturbed)
 
 
-def run_many() -> None:
-    for seed in range(N_RUNS):
-        run_in_a_storm(seed, "oblivious", "retry")
+class Slip(SecureAggregation):
+    """A client that now and then takes a word of a vector for the next."""
+
+    is_reading: bool
+    """Whether in the release that it reads, and not in the sum that it sends."""
+    _messages = itertools.count()
+
+    def answer(self, message: Message, context: Context, wrap: Any) -> Message:
+        slips = next(self._messages) % 3 == 0
+        if slips and self.is_reading and message.has_content():
+            message.content = with_next_word(message.content)
+        reply = super().answer(message, context, wrap)
+        if slips and not self.is_reading:
+            reply.content = with_next_word(reply.content)
+        return reply
 
 
-def compare_no_tags(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let clients go on whatever the others' states are."""
-    monkeypatch.setattr(retry, "require_equal_tags", lambda *_: None)
+class Sender(Slip):
+    is_reading = False
 
 
-def careless_receive(session: Any, node_id: int, reply: Any) -> None:
-    """Take any vector of a node that has not answered, of whatever attempt."""
-    if node_id in session.roster.keys and node_id not in session.tags:
-        session.tags[node_id], session.sealed[node_id] = reply.tag, reply.boxes
-        session.total += reply.masked.values
+class Reader(Slip):
+    is_reading = True
 
 
-def test_the_checker_of_sums_fires(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where late vectors are taken and tags not compared."""
-    monkeypatch.setattr(RetrySession, "take", careless_receive)
-    compare_no_tags(monkeypatch)
-    with pytest.raises(AssertionError, match="wrong"):
-        run_many()
+def with_next_word(content: RecordDict) -> RecordDict:
+    content = copied(content)
+    for record in content.array_records.values():
+        (array,) = record.values()
+        words = np.frombuffer(array.data, dtype="<u8").copy()
+        words[-1:] += np.uint64(1)
+        array.data = words.tobytes()
+    return content
 
 
-def test_the_checker_of_states_fires(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client that reads one release in three another way is noticed, tags or not."""
-    advance, calls = mod.next_state, []
+@pytest.mark.parametrize(
+    ("kind", "words"), [(Sender, "wrong"), (Reader, r"states|wrong")]
+)
+def test_the_checkers_of_sums_and_states_fire(kind: type[Slip], words: str) -> None:
+    def run_many() -> None:
+        for seed in range(N_RUNS):
+            run_in_a_storm(
+                seed, "oblivious", "retry", lambda _, settings: kind(settings)
+            )
 
-    def sloppy(*args: Any) -> Any:
-        state = advance(*args)
-        calls.append(1)
-        if len(calls) % 3:
-            return state
-        return state.changed(centroids=state.centroids + np.float64(2.0**-16))
-
-    monkeypatch.setattr(mod, "next_state", sloppy)
-    compare_no_tags(monkeypatch)
-    with pytest.raises(AssertionError, match=r"states|wrong"):
+    with pytest.raises(AssertionError, match=words):
         run_many()

@@ -296,7 +296,8 @@ MODS = "ClientApp(mods=[secure_sum_mod])"
 def summed(superlink: LocalSuperLink, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the page of sums, typed, left: its app on ten nodes."""
     page = PROJECT / "flwr_dpkmeans" / "docs" / "how-to" / "own_flower_app.md"
-    section = page.read_text().partition("\n## Sums of any arrays\n")[2]
+    after = page.read_text().partition("\n## Sums of any arrays\n")[2]
+    section = after.partition("\n## ")[0]
     typed_of = dict(
         re.findall(r"^```(toml|python)\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
     )

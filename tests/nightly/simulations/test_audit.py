@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 from support.bound_bugs import no_clip_of_a_client, no_clip_of_means
 from support.crypto import no_blinding
-from support.noise_bugs import plant_source
+from support.noise_bugs import noise_from_a_seed
 from support.planting import planted
 from support.wrong_tasks import plant_arrays, plant_rounds
 from support.wrong_trust import plant_noise
@@ -23,9 +23,7 @@ from flwr_dpkmeans.algorithms.lookup import clusterings
 from flwr_dpkmeans.errors import ConfigurationError, ProtocolError
 from flwr_dpkmeans.kernels.cluster_sums import relative_statistics
 from flwr_dpkmeans.privacy import release as mechanisms
-from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource
 from flwr_dpkmeans.privacy.release import NoiseShape
-from flwr_dpkmeans.sums.plan import Plan, make_noise_source
 from flwr_dpkmeans.sums.round import PrivateSum, State
 from flwr_dpkmeans.sums.statement import run_report, steps
 from simulations.audit.__main__ import main
@@ -143,17 +141,11 @@ def test_a_statistic_that_is_not_clipped_is_seen_without_counting() -> None:
     assert setup.case.name == "edge"
 
 
-def seeded_source(plan: Plan, *purpose: str | int) -> NoiseSource:
-    return make_noise_source(
-        replace(plan, config=plan.config.changed(noise=NoiseKind.SEEDED)), *purpose
-    )
-
-
 @pytest.mark.parametrize("trust", ["central", "distributed"])
 def test_noise_from_the_plans_seed_is_found(
     monkeypatch: pytest.MonkeyPatch, trust: str
 ) -> None:
-    plant_source(monkeypatch, seeded_source)
+    noise_from_a_seed(monkeypatch)
     result = audited(
         replace(
             GLLOYD, trust=trust, trials=100, values={"max_iter": 1, "masking": False}
@@ -215,9 +207,7 @@ def test_the_private_count_alone() -> None:
     assert 0.0 < result.bound_at(SURE) <= result.claimed
 
 
-def test_a_target_that_is_not_chosen_is_seen_too(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_target_that_is_not_chosen_is_seen_too() -> None:
     """Rows inside the radius count as 1.125."""
     options = AuditOptions(
         "fastlloyd", trust="central", case="edge", values={"max_iter": 1}
@@ -254,9 +244,7 @@ def test_a_target_that_is_not_chosen_is_seen_too(
         ("feddp_kmeans", "weights"),
     ],
 )
-def test_no_clip_of_a_client_can_be_left_out(
-    monkeypatch: pytest.MonkeyPatch, algorithm: str, clip: str
-) -> None:
+def test_no_clip_of_a_client_can_be_left_out(algorithm: str, clip: str) -> None:
     """Targets reach every bound by being clipped to it."""
     options = AuditOptions(
         algorithm, "client", "central", case="edge", values={"max_iter": 1}

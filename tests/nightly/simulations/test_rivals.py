@@ -26,7 +26,6 @@ from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.option_rules import Options
 from flwr_dpkmeans.sums.round import Algorithm, PrivateSum, State
 from flwr_dpkmeans.sums.task import TASKS
-from simulations.experiments import sweep
 from simulations.rivals import register_rivals, rival_runs
 from simulations.rivals.__main__ import main
 from simulations.rivals.locality_hashing import (
@@ -371,7 +370,7 @@ def test_the_command_writes_goes_on_and_refuses_runs_of_other_code(
     )
     assert main([*command, "--methods", "optimal", "proxy_lloyd"]) == 2
     assert "5 of 11 finished runs" in capsys.readouterr().err
-    monkeypatch.setattr(sweep, "code_version", lambda _: "another")
+    journal.write_text(journal.read_text().replace('"code": "', '"code": "x'))
     assert main(command) == 2
     assert "11 of 11 finished runs" in capsys.readouterr().err
     assert main([*command, "--other-code"]) == 0

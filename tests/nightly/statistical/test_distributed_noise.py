@@ -21,11 +21,12 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 from support.protocol_federation import make_federation, record_truth
-from support.statistics import Compute, plant_statistic
+from support.watching import calls_of
 from support.wrong_trust import plant_trust
 
 from flwr_dpkmeans import federate
 from flwr_dpkmeans.algorithms.server.held_points import hold_points
+from flwr_dpkmeans.flower.client.wrapped import Wrapped
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_config
@@ -384,10 +385,8 @@ def test_who_stays_out_sends_zeros_under_full_noise(
                     accepts_only(sample, std)
 
 
-def sampled_federation(
-    monkeypatch: pytest.MonkeyPatch, rate: float
-) -> tuple[Any, Any, Plan]:
-    kept = record_truth(monkeypatch)
+def sampled_federation(rate: float) -> tuple[Any, Any, Plan]:
+    kept = record_truth()
     federation = make_federation(
         [points_of(20, seed=i) for i in range(12)], policy=ClientPolicy(max_delta=0.5)
     )
@@ -412,11 +411,9 @@ def sampled_federation(
     return kept, federation, strategy.run.plan
 
 
-def test_clients_behind_the_mod_send_zeros_under_full_noise(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_clients_behind_the_mod_send_zeros_under_full_noise() -> None:
     """The same through Flower's messages."""
-    kept, federation, plan = sampled_federation(monkeypatch, 0.5)
+    kept, federation, plan = sampled_federation(0.5)
     there = []
     for (index, attempt), vectors in kept.statistics.items():
         assert len(vectors) == 12
@@ -436,19 +433,10 @@ def test_clients_behind_the_mod_send_zeros_under_full_noise(
     assert all(len(found) == 1 for found in sizes.values())
 
 
-def test_staying_out_takes_the_same_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_staying_out_takes_the_same_work() -> None:
     """Amplification holds only while nobody learns the coins."""
-    asked: list[int] = []
-
-    def counting(honest: Compute) -> Compute:
-        def compute(app: Any, memory: Any, index: int) -> Any:
-            asked.append(index)
-            return honest(app, memory, index)
-
-        return compute
-
-    plant_statistic(monkeypatch, counting)
-    sampled_federation(monkeypatch, 0.5)
+    with calls_of(Wrapped.compute) as asked:
+        sampled_federation(0.5)
     assert len(asked) == 12 * 6
 
 

@@ -70,8 +70,8 @@ def has_unit_variance(sample: Floats) -> bool:
     return variance_p(sample) > LEVEL
 
 
-def run(monkeypatch: pytest.MonkeyPatch, **values: Any) -> tuple[Federation, Truth]:
-    truth = record_truth(monkeypatch)
+def run(**values: Any) -> tuple[Federation, Truth]:
+    truth = record_truth()
     federation = make_federation(grid_parts([100] * 4))
     federation.start(small_config(**(CONFIG | values)))
     return federation, truth
@@ -104,10 +104,8 @@ def noise_by_array(federation: Federation, truth: Truth) -> dict[str, Floats]:
 
 
 @pytest.mark.parametrize("trust", ["oblivious", "central", "distributed"])
-def test_released_arrays_have_the_planned_noise(
-    monkeypatch: pytest.MonkeyPatch, trust: str
-) -> None:
-    federation, truth = run(monkeypatch, trust=trust)
+def test_released_arrays_have_the_planned_noise(trust: str) -> None:
+    federation, truth = run(trust=trust)
     found = noise_by_array(federation, truth)
     assert set(found) == {
         "row_sums",
@@ -147,7 +145,7 @@ def test_noise_of_a_wrong_scale_is_seen(
 
     plant: Callable[..., None] = plant_noise
     plant(monkeypatch, scaled)
-    found = noise_by_array(*run(monkeypatch, trust=trust))
+    found = noise_by_array(*run(trust=trust))
     for name in LARGE:
         assert not has_unit_variance(found[name]), name
 

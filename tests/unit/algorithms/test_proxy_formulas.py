@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support.watching import calls_of
 
-from flwr_dpkmeans.algorithms.proxy import clustered_proxies, first_proxies, proxy_pass
 from flwr_dpkmeans.algorithms.proxy.entries import (
     CENTRE,
     DISTANCES,
@@ -33,6 +33,7 @@ from flwr_dpkmeans.algorithms.proxy.summed import ROUNDS, client_bounds
 from flwr_dpkmeans.algorithms.states.cluster_states import SERVER_POINTS, cluster_state
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.kmeans.proxies.distances import N_DISTANCES, distance_counts
+from flwr_dpkmeans.kmeans.proxies.refined_samples import samples_around
 from flwr_dpkmeans.kmeans.proxies.weights import likely_weights
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
@@ -204,22 +205,9 @@ KNOWN = np.array([[-0.5, 0.0], [-0.25, 0.0], [0.5, 0.25]])
 PROXIES_AT = np.array([[-0.5, 0.25], [0.5, 0.5], [0.5, -0.75]])
 
 
-def server_pass(
-    n_passes: int,
-    *,
-    clustered: list[tuple[Floats, Floats]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> Any:
+def server_pass(n_passes: int) -> Any:
     """A quiet pass beside three points of the server's."""
     step, state, setting = quiet_pass(2, 2, PROXIES_AT, n_passes=n_passes, radius=0.5)
-
-    def keep(setting: Setting, state: State, points: Floats, weights: Floats) -> State:
-        del setting
-        clustered.append((points, weights))
-        return state
-
-    for module in (proxy_pass, clustered_proxies):
-        monkeypatch.setattr(module, "first_centroids", keep)
     return step, state.changed(**{SERVER_POINTS: KNOWN}), setting
 
 
@@ -228,8 +216,7 @@ def test_counts_are_trusted_as_far_as_noise_does_not_explain_them(
     more: float, trusted: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of 10,000 rows the three points stand for 3,333 each."""
-    clustered: list[tuple[Floats, Floats]] = []
-    _, state, setting = server_pass(1, clustered=clustered, monkeypatch=monkeypatch)
+    _, state, setting = server_pass(1)
     noise, each = 100.0, 10_000 / 3
     counts = np.array([2 * each + more * noise, each - more * noise, -0.5 * noise])
     points, found = with_server_points(setting, state, PROXIES_AT, counts, noise)
@@ -258,7 +245,7 @@ def test_posterior_means_weigh_where_an_average_proxy_is_told_from_none(
     noise: float, likely: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Proxies with points stand for 5,000 rows on average."""
-    _, state, setting = server_pass(1, clustered=[], monkeypatch=monkeypatch)
+    _, state, setting = server_pass(1)
     expected, more = np.array([20_000 / 3, 10_000 / 3]), np.array([2.0, -2.0]) * noise
     counts = np.array([*(expected + more), 0.0])
     rows = np.maximum(expected + 0.75 * more, 0.0)
@@ -270,22 +257,13 @@ def test_posterior_means_weigh_where_an_average_proxy_is_told_from_none(
     assert found[:3] == pytest.approx([rows[0] / 2, rows[0] / 2, rows[1]], abs=1e-4)
 
 
-def test_the_next_pass_is_drawn_around_points_and_proxies_that_were_heard(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    step, state, _ = server_pass(2, clustered=[], monkeypatch=monkeypatch)
-    asked: list[tuple[Floats, Floats]] = []
-
-    def samples_around(moved: Floats, weights: Floats, *_: object) -> Floats:
-        asked.append((moved, weights))
-        return np.concatenate([moved, moved])
-
-    for module in (first_proxies, proxy_pass):
-        monkeypatch.setattr(module, "samples_around", samples_around)
-    after = step.advance(
-        state, released(step, np.zeros((3, 2)), np.array([6000.0, 3000.0, 1000.0]))
-    )
-    ((points, weights),) = asked
+def test_the_next_pass_is_drawn_around_points_and_proxies_that_were_heard() -> None:
+    step, state, _ = server_pass(2)
+    with calls_of(samples_around) as calls:
+        after = step.advance(
+            state, released(step, np.zeros((3, 2)), np.array([6000.0, 3000.0, 1000.0]))
+        )
+    points, weights = [*calls[0].arguments.values()][:2]
     assert len(points) == 4
     assert weights == pytest.approx([3000.0, 3000.0, 3000.0, 1000.0], abs=1e-2)
     assert SERVER_POINTS in after.arrays

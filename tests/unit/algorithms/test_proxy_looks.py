@@ -17,7 +17,6 @@ from support.flat import flat_estimator
 from test_proxy_formulas import SERVER, public_of
 
 from flwr_dpkmeans import FederatedKMeans
-from flwr_dpkmeans.algorithms.proxy import clustered_proxies, first_proxies
 from flwr_dpkmeans.algorithms.proxy.entries import (
     CENTRE,
     CLIP,
@@ -460,27 +459,28 @@ def test_noise_that_hides_the_spread_does_not_put_all_clusters_into_one_place(
         assert -model.score(rows) < 0.5 * one
 
 
-def test_without_proxies_centroids_begin_at_those_of_the_servers_points(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for module in (first_proxies, clustered_proxies):
-        monkeypatch.setattr(
-            module, "with_first_centroids", lambda setting, state, centers: centers
-        )
+def test_without_proxies_centroids_begin_at_those_of_the_servers_points() -> None:
     options = SimpleNamespace(n_init=3)
     setting: Any = SimpleNamespace(
         n_clusters=2,
         generator=lambda *seeds: np.random.default_rng(1),
         public=SimpleNamespace(options=options),
+        n_features=2,
+        options=ProxyOptions(),
+        plan=SimpleNamespace(widening=1.0),
+        farthest=2.0,
+        n_radii=1,
     )
     points = np.array([[-0.5, 0.0], [-0.5, 0.25], [0.5, 0.0]])
-    state = first_state(**{CENTRE: np.array([0.25, 0.0]), "seed": np.ones(1)})
+    state = first_state(
+        **{CENTRE: np.array([0.25, 0.0]), "seed": np.ones(1), SPREAD: np.ones(1)}
+    )
     found = Ellipsoid(np.full(2, 1e-6), np.eye(2))
-    centers: Any = without_proxies(
+    at_points = without_proxies(
         setting, state.changed(**{SERVER_POINTS: points}), found
     )
-    assert sorted(centers.tolist()) == [[-0.5, 0.125], [0.5, 0.0]]
-    spread: Any = without_proxies(setting, state, found)
+    assert sorted(at_points.centroids.tolist()) == [[-0.5, 0.125], [0.5, 0.0]]
+    spread = without_proxies(setting, state, found).centroids
     assert spread == pytest.approx(np.array([[0.25, 0.0]] * 2), abs=0.01)
 
 

@@ -58,6 +58,7 @@ CENTERS = ((-0.5, 0.0), (0.5, 0.5))
 TASKS: dict[str, dict[str, Any]] = {
     "moments": {},
     "histograms": {"bins": 4},
+    "quantiles": {"halvings": 3},
     "radii": {"centers": CENTERS},
     "naive_bayes": {"classes": 3, "categories": (0, 4),
                     "bounds": ((-1.0, 0.0), (1.0, 3.0))},
@@ -230,12 +231,13 @@ def test_the_page_of_proofs_lists_every_release(task: str) -> None:
         assert proof[0] in re.findall(r"S\d+", line)
         (row,) = [row for row in page.splitlines() if row.startswith(f"| {proof[0]} |")]
         assert f"`{block.name}`" in row
-        nonnegative = block.name not in ("group_sums", "group_squares")
+        signed = ("group_sums", "group_squares", "half_differences")
+        nonnegative = block.name not in signed
         assert block.sensitivity.nonnegative is nonnegative
 
 
 @pytest.mark.parametrize("trust", ["oblivious", "central", "distributed"])
-@pytest.mark.parametrize("task", ["moments", "histograms", "radii"])
+@pytest.mark.parametrize("task", ["moments", "quantiles", "pca", "radii"])
 def test_every_trust_model_gives_a_result_through_flowers_messages(
     task: str, trust: str
 ) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from support.watching import calls_of
 
 from flwr_dpkmeans.baselines import MaxCoverResult, balcan
 from flwr_dpkmeans.baselines.balcan import (
@@ -263,30 +264,20 @@ def test_all_lines_together_cost_the_request_and_say_how() -> None:
     assert sum(event.closeness.additive for event in events) >= 21 * 2.0**-100
 
 
-def test_the_noise_that_is_drawn_is_the_noise_that_is_declared(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    source, rates, draws = Recorded(), [], []
-    made, drawn = CoverageSampler.__init__, CoverageSampler.draw_coverage
-
-    def watched(self: CoverageSampler, rate: float, random_bytes: Any) -> None:
-        rates.append(rate)
-        made(self, rate, random_bytes)
-
-    def counted(self: CoverageSampler, histogram: Integers, n_uncovering: int) -> int:
-        draws.append(drawn(self, histogram, n_uncovering))
-        return draws[-1]
-
-    monkeypatch.setattr(CoverageSampler, "__init__", watched)
-    monkeypatch.setattr(CoverageSampler, "draw_coverage", counted)
-    result = run(clusters(), 3, source=source)
+def test_the_noise_that_is_drawn_is_the_noise_that_is_declared() -> None:
+    source = Recorded()
+    with (
+        calls_of(CoverageSampler.__init__) as made,
+        calls_of(CoverageSampler.draw_coverage) as draws,
+    ):
+        result = run(clusters(), 3, source=source)
     cells, search, *noisy = result.lines
     laplace = [scale for family, scale, _ in source.asked if family == "laplace"]
     gaussian = [scale for family, scale, _ in source.asked if family == "gaussian"]
     assert set(laplace) == {cells.noise_scale}
     # No more levels than are priced, in no more trees.
     assert len(laplace) <= cells.sensitivity
-    assert rates == [1.0 / search.noise_scale]
+    assert [call.arguments["rate"] for call in made] == [1.0 / search.noise_scale]
     assert 4 * len(draws) == search.sensitivity
     assert gaussian == pytest.approx([line.noise_scale * 2.0**24 for line in noisy])
 

@@ -397,11 +397,17 @@ def test_a_wrapped_clients_words_on_its_table() -> None:
         "feature_names": '["a", "b"]',
         "has_labels": True,
         "has_persons": True,
+        "has_weights": True,
         "schema": "ab",
         "used": '["a", "c"]',
     }
     assert wrapped(metrics(n_features=2, **told)).describe() == TableFacts(
-        2, ("a", "b"), has_labels=True, schema="ab", has_persons=True
+        2,
+        ("a", "b"),
+        has_labels=True,
+        schema="ab",
+        has_persons=True,
+        has_weights=True,
     )
     assert wrapped(metrics(n_features=2, **told), allowed=("a", "c")).describe()[0] == 2
     with pytest.raises(RefusalError, match="allows 1 columns, and its table of 2"):

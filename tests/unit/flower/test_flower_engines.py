@@ -10,11 +10,12 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
 from flwr.supercore.task_identity import TaskIdentity
+from numpy.typing import NDArray
+from support.wrong_tasks import plant_arrays
 
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.estimators.federate import federate
 from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
-from flwr_dpkmeans.flower.kmeans_client import STATISTIC, KMeansClient
 
 ROWS = np.array([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]])
 
@@ -90,14 +91,13 @@ def test_a_result_is_there_although_the_first_party_failed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The others paid for it, and one of them has it."""
-    original = KMeansClient.fit
 
-    def fit(self: KMeansClient, parameters: Any, config: Any) -> Any:
-        if config.get("task") == STATISTIC and self.points[0, 0] == 0.5:
+    def change(name: str, array: NDArray[Any], rows: NDArray[Any], _: Any) -> Any:
+        if rows[0, 0] == 0.5:
             raise ValueError("no such row")
-        return original(self, parameters, config)
+        return array
 
-    monkeypatch.setattr(KMeansClient, "fit", fit)
+    plant_arrays(monkeypatch, "moments", change)
     parts = [np.full((200, 2), value) for value in (0.5, 0.25, 0.25, 0.25)]
     given: dict[str, Any] = {
         "bounds": (-1.0, 1.0),

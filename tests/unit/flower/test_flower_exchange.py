@@ -4,15 +4,15 @@ that note what they are asked.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
 from flwr.app import Message, RecordDict
+from support.engines import simulate_server
+from support.machine import replace_clock
 
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.flower.in_process_grid import InProcessGrid
@@ -79,11 +79,12 @@ def asked(
 ) -> tuple[list[Any], float]:
     """Replies to so many messages, and how long they took."""
     now = [0.0]
-    clock = SimpleNamespace(
-        monotonic=lambda: now[0],
-        sleep=lambda seconds: now.__setitem__(0, now[0] + seconds),
-    )
-    with mock.patch.object(exchange, "time", clock):
+    with pytest.MonkeyPatch.context() as patch:
+        replace_clock(
+            patch,
+            lambda: now[0],
+            lambda seconds: now.__setitem__(0, now[0] + seconds),
+        )
         found = (
             send_in_waves(grid, [None] * n, timeout, **options)
             if options
@@ -95,7 +96,7 @@ def asked(
 def test_a_deployments_messages_go_all_at_once_and_a_simulations_in_waves(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.delitem(sys.modules, "flwr.simulation.run_simulation", raising=False)
+    simulate_server(monkeypatch, simulated=False)
     deployed, complete, mute = Kept(), Kept(), Kept(at_a_time=0)
     complete.is_complete = True  # type: ignore[attr-defined]
     assert [is_deployed(grid) for grid in (deployed, complete)] == [True, False]  # type: ignore[arg-type]
@@ -108,7 +109,7 @@ def test_a_deployments_messages_go_all_at_once_and_a_simulations_in_waves(
     assert (complete.pushed, complete.own) == ([], [IN_FLIGHT + 1])
     assert asked(mute, 1, timeout=1.0) == ([], 1.0)
     assert len(mute.looked) == 1.0 / DEPLOYED_POLL_SECONDS
-    monkeypatch.setitem(sys.modules, "flwr.simulation.run_simulation", sys)
+    simulate_server(monkeypatch)
     virtual = Kept()
     assert [is_deployed(grid) for grid in (virtual, complete)] == [False, False]  # type: ignore[arg-type]
     assert [len(asked(virtual, n)[0]) for n in (IN_FLIGHT, IN_FLIGHT + 1)] == [

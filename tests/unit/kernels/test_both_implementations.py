@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.installed import forget
 from support.on_the_grid import on_grid
 
 from flwr_dpkmeans.errors import ConfigurationError
@@ -329,7 +330,7 @@ def test_a_library_that_is_no_good_leaves_the_work_to_numpy(
 
     (tmp_path / "flwr_dpkmeans_kernels.py").write_text(content)
     fresh_look.syspath_prepend(tmp_path)
-    fresh_look.delitem(sys.modules, "flwr_dpkmeans_kernels", raising=False)
+    forget(fresh_look, "flwr_dpkmeans_kernels")
     fresh_look.delenv("FLWR_DPKMEANS_KERNELS", raising=False)
     assert kernels().implementation is Implementation.NUMPY
     assert reason in kernels().because

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.flat import flat_estimator
+from support.watching import Call, watch
 
 from flwr_dpkmeans.algorithms.lloyd_family.glloyd import GLloydTask
 from flwr_dpkmeans.errors import ConfigurationError
@@ -271,15 +272,12 @@ def test_traffic_is_that_of_a_run(
 ) -> None:
     sent: list[int] = []
     received: list[int] = []
-    deliver = InProcessGrid.deliver
 
-    def weighed(grid: InProcessGrid, message: Any) -> Any:
-        replies = deliver(grid, message)
-        sent.append(_size(message.content))
-        received.extend(_size(reply.content) for reply in replies)
-        return replies
+    def weigh(call: Call) -> None:
+        sent.append(_size(call.arguments["message"].content))
+        received.extend(_size(reply.content) for reply in call.result)
 
-    monkeypatch.setattr(InProcessGrid, "deliver", weighed)
+    watch(InProcessGrid.deliver, weigh)
     points = np.random.default_rng(0).uniform(0.0, 10.0, (2_000, 8))
     common: dict[str, Any] = {
         "trust": trust,

@@ -138,13 +138,18 @@ PLANTED: dict[str, tuple[str, Callable[[Any], Any]]] = {
 }
 
 
+def plant(patch: pytest.MonkeyPatch, name: str, function: Callable[..., Any]) -> None:
+    """Let another function decide: what the bytes alone cannot be made to show."""
+    patch.setattr(exact_gaussian, name, function)
+
+
 @pytest.mark.parametrize("name", PLANTED)
 def test_planted_biases_of_the_last_bits_are_caught(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     place, bug = PLANTED[name]
     exact_gaussian.block_weights(16)
-    monkeypatch.setattr(exact_gaussian, place, bug(getattr(exact_gaussian, place)))
+    plant(monkeypatch, place, bug(getattr(exact_gaussian, place)))
     assert wrong_decisions(monkeypatch, 700.3) > 0
 
 
@@ -181,8 +186,8 @@ def test_what_lies_behind_the_table_is_reached_and_ends_with_int64(
     assert accepted(monkeypatch, 16.0, last, 0, 1, b"\0") == []
     asked: list[tuple[Fraction, int]] = []
     answers = iter([b"\x01", b"\xff", *[b"\x03"] * 998, b"\xfe"])
-    monkeypatch.setattr(
-        exact_gaussian,
+    plant(
+        monkeypatch,
         "is_below",
         lambda drawn, weight, size, std: not asked.append((weight, size)),
     )
@@ -227,11 +232,7 @@ def test_a_draw_without_doubles_is_the_same(monkeypatch: pytest.MonkeyPatch) -> 
     for std in (1.3, 40.0, 1e12):
         by_doubles = found(std)
         with monkeypatch.context() as inner:
-            inner.setattr(
-                exact_gaussian,
-                "exp_minus",
-                lambda exponents: np.full_like(exponents, np.nan),
-            )
+            plant(inner, "exp_minus", lambda x: np.full_like(x, np.nan))
             assert found(std) == by_doubles
         assert len(by_doubles) > 150
 

@@ -127,6 +127,10 @@ PUBLIC = {
         "algorithms/server/simulated_clients.py",
         "client_bounds_of",
     ): "simulated clients of the server's own points",
+    (
+        "estimators/statistics/of_columns.py",
+        "StatisticOfColumns.fit",
+    ): "hands an experiment's seed to its run",
     ("planner/synthetic_data.py", "draw_mixture"): "synthetic data of a forecast",
     (
         "sums/checks/neighbours.py",
@@ -444,7 +448,7 @@ def test_the_watch_sees_public_draws_seeded_runs_and_planted_noise(
     watch.seen.clear()
     noise = RoundedNoise()
     watched = ("privacy/release/released_sum.py", "draw_noise")
-    plant_source(monkeypatch, lambda *_: noise)
+    plant_source(monkeypatch, lambda: noise)
     run("oblivious, start by packing", "direct")
     assert watched in watch.seen
     watch.seen.clear()
@@ -499,19 +503,29 @@ def test_a_fork_under_the_number_of_a_process_before_it_is_refused(
 ) -> None:
     """OpenSSL would not seed itself again, and draw its parent's noise."""
 
-    def refused(number: int) -> bool:
+    def require_refused(number: int) -> None:
+        # What is drawn from fresh bytes, or not at all, no fork repeats.
+        assert SecureNoise().discrete_gaussian(4.0, 1).shape == (1,)
+        assert SecureNoise().discrete_laplace(4.0, 0).size == 0
+        assert OpenDPNoise().discrete_gaussian(4.0, 0).size == 0
+        words = rf"under the number of one before it \({number}\)"
+        for draw in (OpenDPNoise().discrete_gaussian, SecureNoise().discrete_laplace):
+            with pytest.raises(LocalMisuseError, match=words):
+                draw(4.0, 1)
+
+    def is_refused(number: int) -> bool:
         pid = os.fork()
         if pid == 0:
             try:
-                SecureNoise().discrete_laplace(4.0, 1)
-            except LocalMisuseError as error:
-                os._exit(7 if f"({number})" in str(error) else 1)
-            os._exit(0)
+                require_refused(number)
+            except BaseException:
+                os._exit(1)
+            os._exit(7)
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
 
-    assert not refused(0)
+    assert not is_refused(0)
     replace_process_id(monkeypatch, lambda: 1)
-    assert refused(1)
+    assert is_refused(1)
     assert not _forks.FORKS.repeats
 
 
@@ -526,23 +540,6 @@ def test_a_number_that_came_back_is_noticed(monkeypatch: pytest.MonkeyPatch) -> 
     watch._before()
     watch._in_child()
     assert watch.repeats
-
-
-def test_such_a_fork_draws_nothing_but_no_noise_at_all(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(_forks.FORKS, "repeats", True)
-    assert (
-        OpenDPNoise().discrete_gaussian(4.0, 0).tolist()
-        == SecureNoise().discrete_laplace(4.0, 0).tolist()
-        == []
-    )
-    for draw in (OpenDPNoise().discrete_gaussian, SecureNoise().discrete_laplace):
-        with pytest.raises(LocalMisuseError, match="under the number of one before it"):
-            draw(4.0, 1)
-    assert SecureNoise().discrete_gaussian(4.0, 1).shape == (
-        1,
-    )  # of fresh bytes, which no fork repeats
 
 
 def test_forks_are_watched_where_there_are_any(monkeypatch: pytest.MonkeyPatch) -> None:

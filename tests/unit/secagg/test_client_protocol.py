@@ -12,8 +12,8 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from support.crypto import replace_stream
 from support.masked_federation import FIRST_ROUND, Federation, ring
+from support.watching import Call, watch
 
 from flwr_dpkmeans.errors import DisagreementError, LocalMisuseError, ProtocolError
 from flwr_dpkmeans.secagg import blinding, ciphers, keys, retry
@@ -612,19 +612,17 @@ def test_every_key_seals_once_and_nonces_do_not_repeat() -> None:
 # Streams: one for each pair, round and attempt, and never again.
 
 
-def test_no_stream_is_used_for_two_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_stream_is_used_for_two_vectors() -> None:
     federation = Federation(NODES, max_silent=1)
     vectors = plain_vectors()
     streams: dict[tuple[int, int, int], list[tuple[bytes, bytes]]] = {}
     now: list[tuple[bytes, bytes]] = []
-    honest = ciphers.stream
 
-    def recorded(key: bytes, asked: tuple[int, int], length: int) -> Ring:
-        words = honest(key, asked, length)
-        now.append((key + repr(asked).encode(), words.tobytes()))
-        return words
+    def note(call: Call) -> None:
+        key, attempt_id = [*call.arguments.values()][:2]
+        now.append((key + repr(attempt_id).encode(), call.result.tobytes()))
 
-    replace_stream(monkeypatch, recorded)
+    watch(ciphers.stream, note)
 
     def play(*, repeated: bool, silent: int | None) -> None:
         for node, request in federation.requests(repeated=repeated).items():

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.crypto import replace_stream
 from support.hostile_recovery import ring_order, without
 from support.recovery_federation import PLAN, RUN, RecoveryFederation
+from support.watching import Call, watch
 
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.secagg import agreement, ciphers, keys
@@ -573,17 +573,14 @@ def test_everything_that_was_ever_sent_is_refused_the_second_time(
         )
 
 
-def test_no_key_or_stream_serves_two_aggregations(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_no_key_or_stream_serves_two_aggregations() -> None:
     used: list[tuple[bytes, tuple[int, int]]] = []
-    stream = ciphers.stream
 
-    def recorded(key: bytes, asked: tuple[int, int], length: int) -> np.ndarray:
-        used.append((key, asked))
-        return stream(key, asked, length)
+    def note(call: Call) -> None:
+        key, attempt_id = [*call.arguments.values()][:2]
+        used.append((key, attempt_id))
 
-    replace_stream(monkeypatch, recorded)
+    watch(ciphers.stream, note)
     federation = RecoveryFederation.make(8, authored=True, max_silent=1)
     federation.share()
     own: dict[int, list[tuple[bytes, tuple[int, int]]]] = {}

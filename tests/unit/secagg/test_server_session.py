@@ -4,6 +4,7 @@ under blinding.
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.crypto import replace_group_key
+from support.machine import replace_entropy
 from support.masked_federation import Federation, altered, combinations, ring
 
 from flwr_dpkmeans.errors import (
@@ -20,7 +21,6 @@ from flwr_dpkmeans.errors import (
     LocalMisuseError,
     ProtocolError,
 )
-from flwr_dpkmeans.secagg import keys
 from flwr_dpkmeans.secagg.ciphers import mask
 from flwr_dpkmeans.secagg.keys import digest
 from flwr_dpkmeans.secagg.messages import NO_ROUND, MaskedVector, SumReply
@@ -488,10 +488,10 @@ def test_one_author_with_a_known_key_does_not_open_the_sum(
     # nobody, but harms nobody either.
     federation = Federation(NODES)
     weak = federation.server.roster.authors(0)[0]
-    honest = keys.generate_group_key
+    honest = os.urandom
     federation.open(1, 1)
     for node, request in federation.requests().items():
-        replace_group_key(monkeypatch, (lambda: bytes(32)) if node == weak else honest)
+        replace_entropy(monkeypatch, bytes if node == weak else honest)
         federation.deliver(node, federation.answer(node, request, VECTORS[node]))
     aggregate = federation.close(NOISE)
     roster = federation.server.roster

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.crypto import replace_group_key, replace_stream
+from support.machine import replace_entropy
 from support.masked_federation import Federation
+from support.watching import calls_of
 
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.secagg import ciphers, keys
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.local import LocalRun
-from flwr_dpkmeans.sums.virtual import paired as pairs
 from flwr_dpkmeans.sums.virtual.paired import Awaited, Paired
 from flwr_dpkmeans.sums.wire import Answer, Request
 
@@ -30,43 +30,33 @@ def test_the_second_of_two_looks_up_the_key_that_it_would_agree_on(
     monkeypatch: pytest.MonkeyPatch, authored: bool, shared: bool
 ) -> None:
     """Bit for bit, in two rounds and a retry."""
-    agreed: list[int] = []
-    expanded: list[int] = []
-    agree, expand = keys.agree_pair_keys, ciphers.stream
-
-    def noted_mask(key: bytes, round_and_attempt: tuple[int, int], length: int) -> Any:
-        expanded.append(length)
-        return expand(key, round_and_attempt, length)
-
-    if not shared:
-        monkeypatch.setattr(pairs, "_MOST_WORDS", 3 * 3**2 - 1)
-    replace_stream(monkeypatch, noted_mask)
-
-    def noted(private_key: bytes, public_keys: dict[int, bytes], *args: int) -> Any:
-        agreed.extend(public_keys)
-        return agree(private_key, public_keys, *args)
-
-    monkeypatch.setattr(keys, "agree_pair_keys", noted)
-    replace_group_key(monkeypatch, lambda: bytes(range(32)))
+    # More words than clients keep for each other.
+    length = 3 if shared else 470_000
     federation = Federation(NODES, authored=authored)
+    replace_entropy(monkeypatch, lambda n_bytes: bytes(range(n_bytes)))
     server, alone, table = federation.server, federation.states, Awaited()
     paired = {
         node: Paired(**vars(state), awaited=table) for node, state in alone.items()
     }
-    vectors = {node: np.arange(3, dtype=np.uint64) + np.uint64(node) for node in NODES}
+    vectors = {
+        node: np.arange(length, dtype=np.uint64) + np.uint64(node) for node in NODES
+    }
     found: list[tuple[list[Any], int, int]] = []
     for states in (alone, paired):
-        agreed.clear()
-        expanded.clear()
         federation.states, federation.server = dict(states), copy.deepcopy(server)
         federation.received, federation.release = [], None
-        federation.run_round(1, vectors, np.zeros(3, dtype=np.uint64))
-        federation.open(2, 3)
-        federation.attempt(vectors, silent=(11,))
-        federation.server.retry()
-        federation.attempt(vectors, repeated=True)
-        masked = [reply.masked.values.tolist() for _, reply in federation.received]
-        found.append((masked, len(agreed), len(expanded)))
+        with (
+            calls_of(keys.agree_pair_keys) as agreed,
+            calls_of(ciphers.stream) as expanded,
+        ):
+            federation.run_round(1, vectors, np.zeros(length, dtype=np.uint64))
+            federation.open(2, length)
+            federation.attempt(vectors, silent=(11,))
+            federation.server.retry()
+            federation.attempt(vectors, repeated=True)
+        n_agreed = sum(len(call.arguments["public_keys"]) for call in agreed)
+        masked = [reply.masked.values.tobytes() for _, reply in federation.received]
+        found.append((masked, n_agreed, len(expanded)))
     assert found[0][0] == found[1][0]
     assert found[0][1] == 2 * found[1][1] == 20
     assert not table

@@ -381,6 +381,7 @@ def test_the_columns_of_a_profile_stand_behind_the_points(
         parts=[table * 2.0, table],
         labels=[None, np.array([7, 8])],
         persons=None,
+        weights=None,
     )
     run.plan = SimpleNamespace(run_id=7, settings=SimpleNamespace(n_beside=n_beside))
     one = Virtual(run, FIRST_NODE_ID + 1)

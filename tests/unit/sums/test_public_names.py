@@ -11,13 +11,14 @@ import pytest
 
 from flwr_dpkmeans import sums
 
-PAGE = Path(sums.__file__).parents[1] / "docs" / "how-to" / "add_a_method.md"
+PAGE = Path(sums.__file__).parents[1] / "docs" / "reference" / "api.md"
 
 
 @pytest.mark.parametrize("name", sums.__all__)
 def test_public_names_are_there_documented_and_on_the_page(name: str) -> None:
     assert getattr(sums, name).__doc__
-    assert re.search(rf"^\|.*`{name}`.*\|", PAGE.read_text(), re.MULTILINE)
+    described = rf"^::: flwr_dpkmeans\..*\.{name}$|^`{name}` is "
+    assert re.search(described, PAGE.read_text(), re.MULTILINE)
 
 
 def test_other_names_are_not() -> None:

@@ -20,10 +20,9 @@ from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.statement import (
     LOCAL,
     build_report,
-    local_cautions,
-    party_cautions,
     why_not_private,
 )
+from flwr_dpkmeans.sums.statement.row_cautions import local_cautions, party_cautions
 
 plan_of = partial(
     draft_of, algorithm="glloyd", n_clusters=3, n_examples=1000, max_iter=2, run_id=4

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.installed import install
 
 from flwr_dpkmeans.errors import DataError
 from simulations.sources.census import Employment, load_census
@@ -294,7 +294,7 @@ def test_download_fetches_the_51_states_that_are_missing(
     three_states: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[tuple[str, dict[str, Any]]] = []
-    monkeypatch.setitem(sys.modules, "folktables", fake_folktables(calls))
+    install(monkeypatch, folktables=fake_folktables(calls))
     data = load(three_states, download=True)
     assert [name for name, _ in calls] == [
         name for name in STATES.values() if name not in ("AL", "WY", "PR", "DC")

@@ -1,0 +1,1 @@
+"""Principal components: a round of means and spreads, then one of outer products."""

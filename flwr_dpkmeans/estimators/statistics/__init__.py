@@ -1,0 +1,1 @@
+"""Estimators of what several parties' columns are like."""
