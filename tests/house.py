@@ -334,7 +334,7 @@ CEILINGS = {
     "largest folder": 18,
     "imports of simulations by the package": 0,
     "files that import Flower's private modules": 0,
-    "a node executes: tokens, lines of code, files": 121369,
+    "a node executes: tokens, lines of code, files": 121237,
     "rooms and files flat in simulations": 12,
     "test lines per package line": 1.4,
     "tests that reach a private name": 5,

@@ -164,6 +164,25 @@ def print_hash(
     return node_command.print_hash(app)
 
 
+@node.command("approve", cls=Command, rich_help_panel=_SET_UP)
+def approve(
+    digest: Annotated[str, typer.Argument(metavar="HASH", help="SHA-256 of the app.")],
+    file: NodeFile,
+    *,
+    app: Annotated[
+        Path | None,
+        typer.Option(help="The reviewed project or .fab file (default: app's)."),
+    ] = None,
+    withdraw: Annotated[
+        bool, typer.Option("--withdraw", help="Take it out of allowed-apps again.")
+    ] = False,
+) -> int:
+    """Let the node run a reviewed version, beside those that it may run already."""
+    from flwr_dpkmeans.deploy import node_command
+
+    return node_command.change_apps(file, digest, app, withdraw=withdraw)
+
+
 @node.command("start", cls=Command, rich_help_panel=_OPERATE)
 def start(
     file: NodeFile,

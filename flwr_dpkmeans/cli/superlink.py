@@ -72,6 +72,20 @@ def check(folder: Folder) -> int:
     return server_command.check_server(folder)
 
 
+@server.command("propose", cls=Command, rich_help_panel=_OPERATE)
+def propose(
+    app: Annotated[Path, typer.Argument(help="Project, or .fab file.")],
+    folder: Folder,
+) -> int:
+    """Write a new version of the app into the invitation and server.toml.
+
+    Or an old one, which the parties still allow.
+    """
+    from flwr_dpkmeans.deploy import server_command
+
+    return server_command.propose(folder, app)
+
+
 @server.command("start", cls=Command, rich_help_panel=_OPERATE)
 def start(
     folder: Folder,

@@ -663,7 +663,8 @@ class NodeCheck:
     @property
     def row_facts(self) -> RowFacts | None:
         """By what the table is known again."""
-        if self.cluster:
+        if not self.options.allowed_apps or self.cluster:
+            # Nor does this node read the rows of an app behind the gate.
             return None
         return RowFacts.of(self.table.points, self.table.names)
 

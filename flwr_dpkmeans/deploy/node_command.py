@@ -170,6 +170,24 @@ def print_hash(app: Path) -> int:
     return 0
 
 
+@guard_errors_as_mistakes()
+def change_apps(
+    path: Path,
+    digest: str,
+    app: Path | None,
+    *,
+    withdraw: bool,
+) -> int:
+    """Add an app's hash to allowed-apps, or take it out; print what is there then."""
+    from flwr_dpkmeans.deploy.owner.app_versions import approve_app, withdraw_app
+
+    file = settings_file(path)
+    allowed = withdraw_app(file, digest) if withdraw else approve_app(file, digest, app)
+    print("\n".join(allowed))
+    print(f"these may run as soon as the node of {file} is started again")
+    return 0
+
+
 def settings_file(path: Path) -> Path:
     """Return NODE.toml of a node's folder, or the file itself, as a whole path."""
     if path.is_dir():

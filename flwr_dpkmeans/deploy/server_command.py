@@ -100,6 +100,21 @@ _START_SECONDS, _LOOK_SECONDS = 180.0, 1.0
 
 
 @guard_errors_as_mistakes()
+def propose(folder: Path, app: Path) -> int:
+    """Change the app that runs, and print its hash and what the parties do."""
+    from flwr_dpkmeans.deploy.owner.app_versions import propose_app
+
+    digest = propose_app(folder, app)
+    print(digest)
+    print(
+        "after a review each party types, in its own copy of that version:"
+        f"\n  flwr-dpkmeans node approve {digest} NAME --app .\nand starts its node"
+        " again; then start the server again"
+    )
+    return 0
+
+
+@guard_errors_as_mistakes()
 def check_server(folder: Path) -> int:
     """Print a line for each thing that a server needs; 1 if one is wrong."""
     findings = check(folder / FILE, ServerOptions.load(folder), starting=False)

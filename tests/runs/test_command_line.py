@@ -264,7 +264,7 @@ def test_a_shell_is_told_what_may_come_next() -> None:
         (
             "flwr-dpkmeans node ",
             "2",
-            "init pin check data-changed hash start status dashboard",
+            "init pin check data-changed hash approve start status dashboard",
         ),
         ("flwr-dpkmeans plan --n-c", "2", "--n-clusters --n-clients"),
         ("flwr-dpkmeans led", "1", "ledger"),
