@@ -146,6 +146,14 @@ def check(file: NodeFile, *, apps: Apps = False) -> int:
     return node_command.check_node(file, apps=apps)
 
 
+@node.command("data-changed", cls=Command, rich_help_panel=_SET_UP)
+def data_changed(file: NodeFile) -> int:
+    """Record in the ledger that other rows, columns or keys than before are meant."""
+    from flwr_dpkmeans.deploy import node_command
+
+    return node_command.accept_data(file)
+
+
 @node.command("hash", cls=Command, rich_help_panel=_SET_UP)
 def print_hash(
     app: Annotated[Path, typer.Argument(help="Project, or .fab file.")],

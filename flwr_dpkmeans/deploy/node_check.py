@@ -21,6 +21,7 @@ from cryptography import x509
 from flwr_dpkmeans.data.files.sources import is_clustered
 from flwr_dpkmeans.data.loading.declared_tables import load_stated
 from flwr_dpkmeans.data.loading.layout import Layout
+from flwr_dpkmeans.data.loading.row_facts import RowFacts
 from flwr_dpkmeans.data.loading.schema_tables import look_by_schema
 from flwr_dpkmeans.data.loading.table import Table
 from flwr_dpkmeans.data.loading.unit_columns import (
@@ -57,6 +58,10 @@ from flwr_dpkmeans.deploy.invitation import (
     plain_certificates,
 )
 from flwr_dpkmeans.deploy.last_message import LastMessage, utc
+from flwr_dpkmeans.deploy.monitoring.start_pace import (
+    advised_timeout,
+    seconds_since_start,
+)
 from flwr_dpkmeans.deploy.node_options import Isolation, NodeOptions
 from flwr_dpkmeans.deploy.superlink_answer import (
     MOST_CLOCK_SECONDS,
@@ -70,6 +75,7 @@ from flwr_dpkmeans.flower.row_cluster import ClusterClient, summed_elsewhere
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config
 from flwr_dpkmeans.flower.run_keys import run_keys
 from flwr_dpkmeans.log import LogOptions
+from flwr_dpkmeans.node.belonging import Belonging, belonging_path
 from flwr_dpkmeans.node.guard import NodeGuard
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import unfinished
@@ -78,6 +84,9 @@ from flwr_dpkmeans.node.node_log import unfinished_sentence
 from flwr_dpkmeans.node.node_settings import NodeSettings
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.privacy.release import PrivacyUnit
+
+_SECONDS_TO_IMPORT = seconds_since_start()
+"""Of this process, which imports what an app does."""
 
 
 def running(options: NodeOptions) -> int | None:
@@ -113,6 +122,7 @@ def check(
     *,
     apps: bool,
     starting: bool = False,
+    patient: bool = False,
 ) -> list[Finding]:
     """Look at everything that a node needs, one finding for each item.
 
@@ -123,10 +133,14 @@ def check(
     """
     both, looks = (
         options.isolation is Isolation.SUBPROCESS,
-        NodeCheck(path, options, starting),
+        NodeCheck(path, options, starting, patient),
     )
     items = ["file", "app", "flower"]
-    items += ["port", "connection", "superlink", "clock"] if both or not apps else []
+    items += (
+        ["port", "connection", "superlink", "clock", "online"]
+        if both or not apps
+        else []
+    )
     if both or apps:
         items += [
             "home",
@@ -137,12 +151,17 @@ def check(
             "ledger",
             "run",
             "data",
+            "belonging",
             "units",
             "output",
             "disk",
             "limits",
+            "pace",
             "user",
         ]
+    if not options.allowed_apps:
+        # The app behind the gate reads its rows itself, which need be no table.
+        items = [item for item in items if item not in ("run", "data", "units")]
     return [finding_of(item, getattr(looks, f"_{item}")) for item in items]
 
 
@@ -156,6 +175,7 @@ class NodeCheck:
     path: Path
     options: NodeOptions
     starting: bool = False
+    patient: bool = False
 
     def _file(self) -> str:
         require_unchangeable(self.path)
@@ -349,6 +369,24 @@ class NodeCheck:
             ", with a certificate that holds" if answer.certificate else ""
         )
 
+    def _online(self) -> str:
+        """Two nodes of one key would share what one of them is asked for."""
+        options = self.options
+        if options.key is None:
+            return "not looked at: this node has no key of its own"
+        try:
+            is_online = self.answer.is_online
+        except (DPKMeansError, OSError, ValueError):  # which `superlink` says
+            raise NoteError("not known without an answer of the SuperLink") from None
+        process = None if self.starting else running(options)
+        if process is not None:
+            return f"process {process} of this machine is this node"
+        if not is_online:
+            return f"no other node uses the key {options.key}"
+        if self.patient:
+            raise NoteError(_private.ONLINE_ALREADY)
+        raise ConfigurationError(f"{_private.ONLINE_ALREADY}.")
+
     def _clock(self) -> str:
         allowed = "which refuses nodes whose clock is 5 s ahead, or 305 s behind"
         try:
@@ -526,7 +564,7 @@ class NodeCheck:
             FileLedger(self.options.ledger),
         )
         ledger.require_usable()
-        for file in filter(Path.exists, (path, head_path(path))):
+        for file in filter(Path.exists, (path, head_path(path), belonging_path(path))):
             require_unchangeable(file)
         require_unchangeable(path.parent)
         spent = {
@@ -548,16 +586,6 @@ class NodeCheck:
                 f"{path} lacks {len(lacking)} run(s) that {self.options.output} has"
                 f" results of, such as {lacking[0]}: put the newest copy of both files"
                 " back, or charge these runs again, unless another ledger has them"
-            )
-        others = sorted({entry.data_id for entry in ledger.entries()} - {data_id})
-        if others and not any(spent.values()):
-            # A renamed file is another data set to the ledger, and would have its whole
-            # budget again.
-            raise ConfigurationError(
-                f"{path} knows nothing of {data_id!r}, but of"
-                f" {', '.join(map(repr, others))}: give data-id={others[0]!r} if the"
-                " rows are the same, or correct 'ledger' if its files are another"
-                " party's."
             )
         says = f"{path} can be charged; {data_id!r} has cost {says}"
         if last := unfinished(ledger, data_id):
@@ -620,6 +648,47 @@ class NodeCheck:
             )
         width = len(table.names) or table.points.shape[1]
         return f"{source} has {width} columns to cluster by, and {n_rows} rows"
+
+    @property
+    def belonging(self) -> Belonging:
+        """Knows the data again that the ledger was charged for."""
+        options = self.options
+        return Belonging(
+            FileLedger(options.ledger),
+            options.data_name,
+            Identity.load(options.identity).public_key.hex(),
+            grows=options.data_grows,
+        )
+
+    @property
+    def row_facts(self) -> RowFacts | None:
+        """By what the table is known again."""
+        if self.cluster:
+            return None
+        return RowFacts.of(self.table.points, self.table.names)
+
+    @property
+    def belongs(self) -> Finding:
+        """Whether the ledger was charged for these rows."""
+        return finding_of("belonging", self._belonging)
+
+    def _belonging(self) -> str:
+        """Rows are read only where the ledger knows some.
+
+        A renamed file is another data set to it, and would have its whole budget again.
+        """
+        belonging = self.belonging
+        facts, is_known = None, belonging.is_known
+        if is_known:
+            try:
+                facts = self.row_facts
+            except (DPKMeansError, OSError, ValueError):  # which `data` says
+                raise NoteError("not known while the data cannot be read") from None
+        if problem := belonging.problem(facts):
+            raise ConfigurationError(problem)
+        if is_known:
+            return f"{self.options.ledger} knows these rows, or has charged for none"
+        return f"{self.options.ledger} does not know its rows yet: a run notes them"
 
     def _units(self) -> str:
         """Never wrong: what rows say must not decide whether a node takes part.
@@ -684,6 +753,16 @@ class NodeCheck:
         require_programs_run(self.options.home)
         require_temporary_folder()
         return require_limits()
+
+    def _pace(self) -> str:
+        """Never wrong: another hour has another load."""
+        if _SECONDS_TO_IMPORT is None:
+            return "not known: the system does not tell when a process began"
+        advised = advised_timeout(_SECONDS_TO_IMPORT)
+        return (
+            f"a program needs {_SECONDS_TO_IMPORT:.1f} s to start here, as for each"
+            f" message: the server's round-timeout should be at least {advised:.0f}"
+        )
 
     def _user(self) -> str:
         """Which of the two lines of defence holds.

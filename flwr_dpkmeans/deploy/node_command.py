@@ -31,7 +31,7 @@ from flwr_dpkmeans.deploy.guard.private_folder import require_private
 from flwr_dpkmeans.deploy.guard.refusal import GuardError
 from flwr_dpkmeans.deploy.invitation import Invitation
 from flwr_dpkmeans.deploy.last_message import forget
-from flwr_dpkmeans.deploy.node_check import check
+from flwr_dpkmeans.deploy.node_check import NodeCheck, check
 from flwr_dpkmeans.deploy.node_options import Isolation, NodeOptions
 from flwr_dpkmeans.deploy.node_setup import SETTINGS_FILE, NewNode, init, pin
 from flwr_dpkmeans.deploy.owner.owner_commands import owner_sees, without_infinities
@@ -110,9 +110,33 @@ def start_node(
 
 
 @guard_errors_as_mistakes()
+def accept_data(path: Path) -> int:
+    """Let the owner say that the data are meant which a ledger does not know."""
+    file = settings_file(path)
+    looks = NodeCheck(file, NodeOptions.from_toml(file))
+    facts = looks.row_facts
+    ledger, problem = looks.options.ledger, looks.belonging.problem(facts)
+    if not problem:
+        print(f"{ledger} has nothing against these data: nothing is recorded.")
+        return 0
+    looks.belonging.accept(facts)
+    print(
+        f"{ledger} records that these data are meant, too; what was charged stays"
+        " charged. It had said:"
+    )
+    print(problem)
+    return 0
+
+
+@guard_errors_as_mistakes()
 def print_status(path: Path, *, as_json: bool) -> int:
     """Print what a node was asked, gave and refused; 1 if something is wrong."""
-    seen = owner_sees(NodeOptions.from_toml(settings_file(path)))
+    file = settings_file(path)
+    options = NodeOptions.from_toml(file)
+    seen = owner_sees(options)
+    belongs = NodeCheck(file, options).belongs
+    if belongs.verdict is Verdict.WRONG and not seen["problems"]:
+        seen["problems"] = [belongs.says]
     if as_json:
         finite = {key: without_infinities(seen[key]) for key in ("epsilon", "given")}
         print(json.dumps(seen | finite, indent=1))
@@ -174,6 +198,7 @@ def _node(
         options,
         apps=apps,
         starting=start,
+        patient=patient,
     )
     wrong = [finding for finding in findings if finding.verdict is Verdict.WRONG]
     for finding in findings:

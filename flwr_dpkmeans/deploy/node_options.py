@@ -127,6 +127,11 @@ class NodeOptions(SettingsFile):
     """
     data_id: str = ""
     """Name of the data in the ledger; "": the path."""
+    data_grows: bool = False
+    """Whether the table gets more rows between runs, as weekly ones do.
+
+    Otherwise a ledger that was charged for other rows stops this node.
+    """
     query: str = ""
     """What the database is asked for (SQL)."""
     table_schema: LocalPath | None = Field(None, alias="schema")
@@ -277,6 +282,7 @@ class NodeOptions(SettingsFile):
 _NODE_CONFIG = (
     "data_path",
     "data_id",
+    "data_grows",
     "policy",
     "ledger",
     "identity",

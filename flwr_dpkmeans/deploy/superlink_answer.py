@@ -55,12 +55,15 @@ class Answer:
     """
     certificate: tuple[datetime.datetime, ...]
     """From when to when it holds; empty without TLS."""
+    is_online: bool = False
+    """Whether a node with this key, which it knows, is connected."""
 
 
 def ask(options: NodeOptions, clock: Callable[[], float] = time.time) -> Answer:
     """Ask for what a SuperLink refuses even to nodes that it knows.
 
-    So that nothing changes there.
+    So that nothing changes there, but that one whose key it knows is let in for a
+    moment.
 
     An `UnansweredError` if nobody is there yet, a ConfigurationError if it is not the
     one that the node knows.
@@ -108,6 +111,9 @@ def ask(options: NodeOptions, clock: Callable[[], float] = time.time) -> Answer:
                     raise ValueError(
                         f"it says HTTP {response.status_code}, and nothing of Flower's"
                     ) from error
+            is_online = False
+            if options.key and knows_key:
+                is_online = _private.is_online(client, key.public_key())
     except (httpx.HTTPError, ValueError) as error:
         if "SSL" in str(error) or not isinstance(
             error, httpx.ConnectError | httpx.TimeoutException
@@ -134,6 +140,7 @@ def ask(options: NodeOptions, clock: Callable[[], float] = time.time) -> Answer:
         tuple(
             datetime.datetime.fromtimestamp(seconds, datetime.UTC) for seconds in times
         ),
+        is_online,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
+from flwr_dpkmeans.algorithms.discovery.discovering_task import DiscoveringTask
 from flwr_dpkmeans.algorithms.server.resolved_bounds import is_private
 from flwr_dpkmeans.data.bounds.stated_bounds import doubtful_pairs
 from flwr_dpkmeans.data.classes import named_classes
@@ -25,6 +26,7 @@ from flwr_dpkmeans.estimators.inputs import PartyLabels
 from flwr_dpkmeans.estimators.party_tables import Tables
 from flwr_dpkmeans.estimators.run_engines import ENGINES, played
 from flwr_dpkmeans.options import PrivateBounds
+from flwr_dpkmeans.options.flat import flat_options
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.results.federated import Federated
 from flwr_dpkmeans.sums.task import TASKS, Task
@@ -54,8 +56,9 @@ def federate(
     parts : sequence of array-like, (n_i, n_features)
         One table for each party, at least two; data frames' columns are put in the
         first one's order.
-    bounds : pair
-        Public bounds of the columns; values outside are clipped.
+    bounds : pair, "private" or PrivateBounds
+        Public bounds of the columns; values outside are clipped. Quantiles and
+        principal components can find them privately, with a part of the budget.
     labels : sequence of array-like of int or str, (n_i,), optional
         Classes from 0 on, for a task that looks at labels; or their names, all of which
         occur: they are public then.
@@ -124,9 +127,13 @@ def federate_tables(
     """
     ENGINES.find(engine)
     schema = schema_of(bounds)
-    _require_public_bounds(bounds, schema)
     run_options = _options_of(task) | options
+    name = str(run_options["algorithm"])
+    is_discovering = issubclass(TASKS[name], DiscoveringTask)
+    _require_public_bounds(bounds, schema, is_discovering=is_discovering)
     run_options["bounds"] = bounds if schema is None else schema
+    if isinstance(bounds, PrivateBounds):
+        run_options |= flat_options({"bounds": bounds})
     unit = run_options.get("unit", PrivacyUnit.RECORD.value)
     run_options["unit"] = unit_of(unit, tables.persons)
     run_options["max_weight"] = tables.max_weight
@@ -134,7 +141,8 @@ def federate_tables(
     config, _ = tables.run(run_options)
     n_classes = config.task.n_classes(config.settings)
     _require_labels(n_classes, has_labels=labels is not None)
-    doubts = [doubtful_pairs(bounds), *tables.doubts()]
+    stated = bounds.domain if isinstance(bounds, PrivateBounds) else bounds
+    doubts = [doubtful_pairs(stated), *tables.doubts()]
     warn([sentence for sentence in doubts if sentence], InputWarning)
     names: list[object] = []
     if class_names is not None:
@@ -177,13 +185,19 @@ def federate_tables(
     return replace(result, labels=tables.columns, classes=tuple(names))
 
 
-def _require_public_bounds(bounds: object, schema: Schema | None) -> None:
-    """Refuse bounds that are to be found privately: only clusterings do that."""
+def _require_public_bounds(
+    bounds: object, schema: Schema | None, *, is_discovering: bool
+) -> None:
+    """Refuse bounds that are to be found privately, unless the task finds some."""
     has_private_scale = schema is not None and bool(schema.standard_columns)
     if bounds is None:
         what = "no bounds were given"
-    elif isinstance(bounds, PrivateBounds) or is_private(bounds) or has_private_scale:
-        what = "bounds, or the schema's scale, are private"
+    elif has_private_scale:
+        what = "the schema's scale is private"
+    elif is_discovering:
+        return
+    elif isinstance(bounds, PrivateBounds) or is_private(bounds):
+        what = "bounds are private"
     else:
         return
     raise ConfigurationError(

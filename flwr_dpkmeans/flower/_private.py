@@ -81,6 +81,11 @@ _REFUSED = (
 
 Load = Callable[[str, str, str], "ClientApp"]
 """``load(id, version, hash)`` loads an app, if these are its own."""
+ONLINE_ALREADY = (
+    "this key is online already: another node uses it (give each its own key), or this"
+    " node was killed less than a minute ago (wait, or start with --wait)"
+)
+
 Install = Callable[[bytes], Path]
 """``install(content)`` unpacks a FAB into a folder, or raises."""
 ReadConfig = Callable[[bytes, "Run"], "UserConfig"]
@@ -167,6 +172,14 @@ def client_app_loader(folder: Path) -> Load:
     return get_load_client_app_fn(
         default_app_ref="", app_path=str(folder), multi_app=True
     )
+
+
+def is_of_client_fn(app: ClientApp) -> bool:
+    """Whether an app was made of a ``client_fn``, such as one of NumPyClients.
+
+    The records that it answers are others than those of Flower's Message API.
+    """
+    return app._call is not None
 
 
 def missing_app_seams(app: str) -> list[str]:
@@ -371,6 +384,7 @@ def patient_client() -> type[FleetHttpClient]:
                         " for a minute"
                     )
                 time.sleep(1.0)
+            _say(ONLINE_ALREADY)
             return super().ActivateNode(request)
 
         def DeactivateNode(
@@ -440,6 +454,31 @@ def refusal_in(text: str) -> tuple[bool, bool]:
     if refusal is None:
         return False, False
     return True, refusal.code == ApiErrorCode.FLEET_INVALID_HEARTBEAT_INTERVAL
+
+
+def is_online(client: FleetHttpClient, key: EllipticCurvePublicKey) -> bool:
+    """Whether a node is connected to a SuperLink by a key that it knows.
+
+    Flower has no question for that, but lets no second node in. A node that is let in
+    goes out again at once; a run that begins in between names it as missing, before
+    anything is charged.
+    """
+    import httpx
+    from flwr.common.constant import HEARTBEAT_MIN_INTERVAL
+    from flwr.proto.fleet_pb2 import ActivateNodeRequest, DeactivateNodeRequest
+    from flwr.supercore.error import ApiErrorCode, FlowerError
+
+    request = ActivateNodeRequest(
+        public_key=key_bytes(key), heartbeat_interval=HEARTBEAT_MIN_INTERVAL
+    )
+    try:
+        answer = client.ActivateNode(request)
+    except httpx.HTTPStatusError as error:
+        refusal = FlowerError.from_json(error.response.text)
+        code = ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED
+        return refusal is not None and refusal.code == code
+    client.DeactivateNode(DeactivateNodeRequest(node_id=answer.node_id))
+    return False
 
 
 def key_bytes(key: EllipticCurvePublicKey) -> bytes:

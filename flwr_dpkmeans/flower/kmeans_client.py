@@ -14,6 +14,7 @@ from flwr.client import NumPyClient
 from numpy.typing import ArrayLike
 
 from flwr_dpkmeans.data.frame_names import frame_columns, require_names
+from flwr_dpkmeans.data.loading.row_facts import RowFacts
 from flwr_dpkmeans.data.loading.table import Table
 from flwr_dpkmeans.data.rows import Rows
 from flwr_dpkmeans.data.schema import Schema
@@ -211,7 +212,11 @@ class KMeansClient(NumPyClient):
         task = config.get("task")
         if task == DESCRIBE:
             self._require_writable()
-            return [], 0, self._described_table()
+            facts = self._described_table()
+            rows = self.row_facts() if config.get("rows") else None
+            if rows is not None:
+                facts["rows"] = json.dumps(rows)
+            return [], 0, facts
         if task != STATISTIC:
             raise LocalMisuseError(
                 f"KMeansClient.fit was called with task {task!r}, but only"
@@ -312,6 +317,10 @@ class KMeansClient(NumPyClient):
             used = [name for column in columns for name in column.features]
             facts["used"] = json.dumps(used)
         return facts
+
+    def row_facts(self) -> RowFacts | None:
+        """By what the node knows its table again: asked for by its own mod only."""
+        return RowFacts.of(self.points, self.feature_names)
 
     def evaluate(
         self,

@@ -29,6 +29,7 @@ import numpy as np
 from flwr_dpkmeans import __version__
 from flwr_dpkmeans.data.files.formats.parquet import parquet_schemas
 from flwr_dpkmeans.data.files.guarded import in_one_sentence
+from flwr_dpkmeans.data.loading.row_facts import RowFacts
 from flwr_dpkmeans.data.loading.table import Table
 from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError
 from flwr_dpkmeans.flower.kmeans_client import (
@@ -190,6 +191,10 @@ class ClusterClient(KMeansClient):
     def profile(self, model: Model) -> None:
         """Nothing, with a line in the log."""
         logger.info("no local profile is written of rows on a cluster")
+
+    def row_facts(self) -> RowFacts | None:
+        """Rows of a cluster are not read for it."""
+        return None
 
     def count(self) -> int:
         """How many rows are clustered: for this client's own eyes."""

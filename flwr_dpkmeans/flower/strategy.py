@@ -6,8 +6,9 @@ All with the same loop over private-sum rounds.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -30,7 +31,7 @@ from flwr_dpkmeans.errors import (
     DPKMeansError,
     listed,
 )
-from flwr_dpkmeans.flower.messages.exchange import exchange
+from flwr_dpkmeans.flower.messages.exchange import Again, exchange
 from flwr_dpkmeans.flower.messages.joining import turn, wait_for_nodes
 from flwr_dpkmeans.flower.messages.message_sizes import log_size
 from flwr_dpkmeans.flower.messages.parties import ANYBODY, Parties
@@ -44,7 +45,7 @@ from flwr_dpkmeans.flower.strategies.run_log import (
     say,
 )
 from flwr_dpkmeans.flower.strategies.strategy_result import KMeansResult, step_metrics
-from flwr_dpkmeans.flower.strategies.timeouts import Timeouts
+from flwr_dpkmeans.flower.strategies.timeouts import AGAIN, LONGEST_AGAIN, Timeouts
 from flwr_dpkmeans.log import Place, event, named, placed, placed_logger, show_by
 from flwr_dpkmeans.options import Auto, PrivateCount, build_config, flat_options
 from flwr_dpkmeans.privacy.provenance import utc_now
@@ -226,6 +227,8 @@ class PrivateKMeans(Strategy):
         self._run: Server | None = None
         self._steps: list[Step] = []
         self._wait: float | None = None
+        self._asked: Mapping[int, Request] = {}
+        """What is due, by node."""
         self.progress = Progress()
         """What is known of the run.
 
@@ -288,9 +291,10 @@ class PrivateKMeans(Strategy):
 
         Requests for masked vectors, or for what comes before or after them.
         """
+        self._asked = dict(self.run.requests())
         return [
             message_of(node, replace(request, wait=self._wait))
-            for node, request in self.run.requests()
+            for node, request in self._asked.items()
         ]
 
     def aggregate_train(
@@ -644,6 +648,7 @@ class PrivateKMeans(Strategy):
                 messages,
                 timeout,
                 come,
+                partial(self._second_time, deadline),
             )
             come(replies)
         log_size(
@@ -658,9 +663,9 @@ class PrivateKMeans(Strategy):
             )
             # The SuperLink answers in the place of nodes that it has given up, so that
             # none is waited for any longer.
-            waited = (
-                timeout if len(replies) < len(messages) else time.monotonic() - start
-            )
+            waited = time.monotonic() - start
+            if len(replies) < len(messages):
+                waited = max(timeout, waited)
             server.require_answers(
                 server.nodes,
                 answered,
@@ -668,6 +673,39 @@ class PrivateKMeans(Strategy):
                 option,
             )
         return replies
+
+    def _second_time(self, deadline: float, replies: Sequence[Message]) -> Again:
+        """Ask silent nodes again where a run that is paid for would end without them.
+
+        The same once more, so that a node which has charged it already refuses, and one
+        that came too late for the first time charges it once.
+        """
+        server = self.run
+        is_last = server.due is Stage.FINISH
+        # An app that was killed while it took its result may take it now.
+        answered = {
+            reply.metadata.src_node_id
+            for reply in replies
+            if not (is_last and reply.has_error())
+        }
+        silent = [node for node in server.nodes if node not in answered]
+        least = 1 if is_last else server.least_answers
+        left = deadline - time.monotonic()
+        if not (silent and server.attempts) or len(answered) >= least or left <= 0:
+            return Again()
+        seconds = min(AGAIN * self.timeouts.round, LONGEST_AGAIN, left)
+        logger.warning(
+            "nodes %s have not answered, and the run is paid for: they are asked once"
+            " more, for %.0f s",
+            silent,
+            seconds,
+            extra=event("asked again", missing=[str(node) for node in silent]),
+        )
+        again = []
+        for node in silent:
+            request = replace(self._asked[node], wait=seconds)
+            again.append(message_of(node, request))
+        return Again(again, seconds)
 
     def _arrays(self) -> ArrayRecord | None:
         """Centroids, or a task's own arrays, in the caller's units.

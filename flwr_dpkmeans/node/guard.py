@@ -6,12 +6,15 @@ calls on; it serves one request of one run.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import time
+from collections.abc import Iterator
 from functools import partial
 
 from flwr_dpkmeans import errors
+from flwr_dpkmeans.data.loading.row_facts import RowFacts
 from flwr_dpkmeans.errors import BudgetError, ProtocolError, RefusalError
 from flwr_dpkmeans.log import event, name_nodes, printable
 from flwr_dpkmeans.node import node_log
@@ -31,6 +34,7 @@ from flwr_dpkmeans.secagg.party import Phase
 from flwr_dpkmeans.secagg.pins import names_by_node, pin_mark
 from flwr_dpkmeans.sums.checks.verify import verify_plan
 from flwr_dpkmeans.sums.client import Guard, Memory
+from flwr_dpkmeans.sums.client.injected import RowsSeen
 from flwr_dpkmeans.sums.draft import worst_case, worst_cost
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.price import resolve_delta
@@ -255,15 +259,8 @@ class NodeGuard(Guard):
                 f"this client's ledger has releases of run {self.run_id} already: the"
                 " plan is replayed, or the client lost its state; start a new run."
             )
-        try:
+        with _ledger_errors():
             ledger.require_usable()
-        except BudgetError as error:
-            node_log.log_failure(error)
-            raise RefusalError(
-                "this client's budget ledger is damaged or cannot be written (its own"
-                " log says how), and without it nothing may be released: have its owner"
-                " look at it, or leave this client out."
-            ) from error
         last = unfinished(ledger, self.data_id)
         if last is not None:
             logger.warning(
@@ -271,6 +268,22 @@ class NodeGuard(Guard):
                 node_log.unfinished_sentence(last),
                 extra=event("unfinished", other=last.run_id),
             )
+
+    def require_same_data(self, rows: RowsSeen | None) -> None:
+        """Refuse rows that the ledger was not charged for, and note those that it is.
+
+        The server hears of them what it hears of a damaged ledger, and nothing of what
+        is different.
+        """
+        belonging = self.settings.belonging
+        if belonging is None:
+            return
+        facts = None if rows is None else RowFacts(*rows)
+        with _ledger_errors():
+            problem = belonging.problem(facts)
+            if problem:
+                raise BudgetError(problem)
+            belonging.note(facts)
 
     def require_names(
         self,
@@ -512,6 +525,20 @@ class NodeGuard(Guard):
             f"the server has stopped this run{again}, and {cost}; it says: {reason}",
             extra=event("stopped", n_releases=n_releases),
         )
+
+
+@contextlib.contextmanager
+def _ledger_errors() -> Iterator[None]:
+    """Tell the server one sentence, whatever is wrong, and this node's log which."""
+    try:
+        yield
+    except BudgetError as error:
+        node_log.log_failure(error)
+        raise RefusalError(
+            "this client's budget ledger is damaged, cannot be written or knows other"
+            " data only (its own log says which), and without it nothing may be"
+            " released: have its owner look at it, or leave this client out."
+        ) from error
 
 
 def cost_of(plan: Plan) -> tuple[float, GaussianCost]:

@@ -132,6 +132,8 @@ class MemoryLedger:
             for run in self._look()._runs.values():
                 if run.data_id != data_id or run.run_id == excluding_run:
                     continue
+                if not run.is_of_run:
+                    continue
                 # Each node of a run: who gives out the numbers of nodes could ask one
                 # again under the next.
                 beginnings.append(run.time)

@@ -29,6 +29,12 @@ RESULT_TAKEN = 2 * SHARES_GIVEN
 round; it costs nothing.
 """
 
+OWNER_SAID = 3 * SHARES_GIVEN
+"""The attempt number of an entry that says that the owner looked at the data.
+
+It belongs to no run and costs nothing.
+"""
+
 ADDED_LATER = {"mu", "own_delta"}
 """Values that lines of an older version lack."""
 
@@ -48,7 +54,7 @@ class LedgerEntry:
     """Of the run's public plan, in lower-case hexadecimal digits."""
     round_index: int
     attempt: int
-    """Within the run, from 0; see `SHARES_GIVEN` and `RESULT_TAKEN`."""
+    """Within the run, from 0; see `SHARES_GIVEN`, `RESULT_TAKEN`, `OWNER_SAID`."""
     release: str
     epsilon: float
     """What the whole run can cost at its delta, charged with its first release.
@@ -76,6 +82,11 @@ class LedgerEntry:
     def is_release(self) -> bool:
         """Whether something was released, and not only noted."""
         return self.attempt < SHARES_GIVEN
+
+    @property
+    def is_of_run(self) -> bool:
+        """Whether a run made it, and not the owner."""
+        return self.attempt != OWNER_SAID
 
     def __post_init__(self) -> None:
         """Read each value as what it must be."""

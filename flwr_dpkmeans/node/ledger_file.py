@@ -88,6 +88,18 @@ class FileLedger(MemoryLedger):
     def __reduce__(self) -> tuple[type[FileLedger], tuple[Path]]:
         return FileLedger, (self._path,)
 
+    @property
+    def path(self) -> Path:
+        """Where it is, links followed."""
+        return self._path
+
+    @property
+    def first_checksum(self) -> str:
+        """That of its first line, by which it is known again; empty without one."""
+        with self._guard:
+            checksums = self._look().checksums
+        return checksums[1] if len(checksums) > 1 else ""
+
     def require_usable(self) -> None:
         """Raise BudgetError if a charge could not be written.
 

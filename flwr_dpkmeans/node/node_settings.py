@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.node.belonging import Belonging
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
@@ -28,6 +29,8 @@ class NodeSettings:
     """
     identity: Identity | None = None
     """Signs the node's key in every run."""
+    belonging: Belonging | None = None
+    """Knows the data again that the ledger was charged for; None: nobody looks."""
 
     def __post_init__(self) -> None:
         """Refuse pins that nobody could answer with pins of their own."""

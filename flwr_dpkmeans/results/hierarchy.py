@@ -8,16 +8,21 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import require_whole
+from flwr_dpkmeans.kernels.assignment import nearest_centroids
 from flwr_dpkmeans.kernels.vectors import as_column, as_floats
+from flwr_dpkmeans.kmeans.public_points.elbow import elbow
+from flwr_dpkmeans.results.whole_files import write_whole
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
+_MOST_STEPS = 100
 _LEAST_COUNT = 1e-9
 """Of a cluster that noise has left with none: it is merged first, and moves nothing."""
 
@@ -89,7 +94,67 @@ class Hierarchy:
 
     def centres(self, n_clusters: int) -> Array:
         """Return the centres of so many clusters, (n_clusters, n_features)."""
+        return self._means(self.labels(n_clusters))
+
+    def settled(self, n_clusters: int) -> tuple[Array, Labels]:
+        """Centres after Lloyd steps from those of a cut, and where released ones are.
+
+        A merge is never undone, so that a released cluster may lie nearer to another
+        centre in the end: with it there, the centres cost less.
+
+        Returns
+        -------
+        tuple of ndarray, (n_clusters, n_features) and (n_released,)
+        """
         labels = self.labels(n_clusters)
+        centres = self._means(labels)
+        for _ in range(_MOST_STEPS):
+            nearest, _ = nearest_centroids(self.scaled, centres)
+            members = np.bincount(nearest, minlength=n_clusters)
+            if np.array_equal(nearest, labels) or not members.all():
+                break
+            labels = nearest.astype(np.int64)
+            centres = self._means(labels)
+        return centres, labels
+
+    @cached_property
+    def costs(self) -> Array:
+        """(n_clusters,): what each cut, from 1 cluster on, adds to the sum of squares.
+
+        Beside what is inside of the released clusters.
+        """
+        heights = self.merges[:, 2]
+        growth = np.square(heights) / 2.0
+        added = np.cumsum(growth)
+        return np.concatenate([[0.0], added])[::-1]
+
+    @cached_property
+    def sensible_k(self) -> int:
+        """The number of clusters at the bend of the costs; 1 where there is none.
+
+        Their fall is compared with that of one cluster cut into pieces, as
+        ``n_clusters="auto"`` does. Costs no privacy.
+        """
+        n_released, n_features = self.scaled.shape
+        # In the end the released clusters' own noise is taken apart.
+        largest = max(1, 2 * n_released // 3)
+        return elbow(
+            self.costs[:largest],
+            n_features=n_features,
+            n_points=n_released,
+        )
+
+    def plot(self, path: str | Path) -> Path:
+        """Draw which clusters are merged at which height, as a PNG.
+
+        Whole or not at all. Returns its absolute path.
+        """
+        from flwr_dpkmeans.results.pictures.hierarchy_picture import draw_hierarchy
+
+        drawn = draw_hierarchy(self.merges, self.counts, self.sensible_k)
+        return write_whole(Path(path), drawn)
+
+    def _means(self, labels: Labels) -> Array:
         counts = np.maximum(self.counts, _LEAST_COUNT)
         totals = as_floats(np.bincount(labels, counts))
         weights = as_column(counts)

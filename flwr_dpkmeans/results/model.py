@@ -380,15 +380,15 @@ class Model:
 
     @property
     def hierarchy(self) -> Hierarchy:
-        """Which clusters are merged first, for `cut` and for dendrograms."""
+        """Which clusters are merged first, for `cut`: its `sensible_k`, its `plot`."""
         return Hierarchy(self.scaled, self.counts, self.privacy.weight_unit)
 
     def cut(self, n_clusters: int) -> Model:
         """Merge clusters until so many are left, without any further cost of privacy.
 
-        Of 40 clusters that are released once, cuts at 3 to 25 cost rarely more than a
-        tenth more than runs of their own with the same epsilon, as long as there are
-        rows enough for 40. Of the profile and of the centroids' errors nothing is left,
+        Of 40 clusters that are released once, cuts at 2 to 25 cost 1 to 3% more than
+        runs of their own with the same epsilon, a third more where there are 10 rows
+        for each of the 40. Of the profile and of the centroids' errors nothing is left,
         as rows are labelled by the new centroids.
 
         Parameters
@@ -404,11 +404,12 @@ class Model:
         >>> fine.cut(4).centroids.shape
         (4, 2)
         """
-        hierarchy = self.hierarchy
+        centres, labels = self.hierarchy.settled(n_clusters)
+        counts: Array = np.bincount(labels, self.counts).astype(np.float64)
         return replace(
             self,
-            scaled=round_to_grid(hierarchy.centres(n_clusters)),
-            counts=hierarchy.sizes(n_clusters),
+            scaled=round_to_grid(centres),
+            counts=counts,
             federated_profile=(),
             deviations=None,
         )

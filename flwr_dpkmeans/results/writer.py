@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -187,14 +187,26 @@ def write_report(
     folder: Path,
     report: PrivacyReport,
     arrays: Mapping[str, ArrayLike] | None = None,
+    names: Sequence[str] = (),
 ) -> list[Path]:
     """Write the report and its metrics, which every party may have.
 
-    With the `arrays` of a task that is no clustering.
+    With the `arrays` of a task that is no clustering; principal components are drawn,
+    with the `names` of the columns.
     """
     files = {}
     if arrays is not None:
         files[ARRAYS_FILE] = _archive(arrays)
+    if arrays is not None and "components" in arrays:
+        from flwr_dpkmeans.results.pictures.components_picture import draw_arrays
+
+        drawn = _drawn(
+            draw_arrays,
+            arrays,
+            names,
+            report,
+        )
+        files |= {PICTURE_FILE: drawn} if drawn else {}
     metrics = metrics_of(report)
     files |= _report_files(report, metrics)
     return write_folder(folder, files)

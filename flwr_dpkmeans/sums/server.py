@@ -268,6 +268,11 @@ class Server:
             return self._take_part(answers)
         return None
 
+    @property
+    def least_answers(self) -> int:
+        """Fewest nodes that must answer for a sum."""
+        return max(2, self.plan.min_cohort)
+
     def require_answers(
         self,
         nodes: Sequence[int],
@@ -282,7 +287,7 @@ class Server:
         """
         silent = [node for node in nodes if node not in answering]
         n_answered = len(nodes) - len(silent)
-        least = max(2, self.plan.min_cohort)
+        least = self.least_answers
         if not silent or n_answered >= least:
             return
         charged = "nobody has charged anything"
@@ -529,16 +534,21 @@ class Server:
     def _take_finish(self, answers: Iterable[tuple[int, Answer]]) -> None:
         """Check that all clients ended with one state, and note who confirmed it."""
         tags: dict[int, bytes] = {}
+        failures: dict[int, Failure] = {}
         for node, reply in self._replies(answers, Stage.FINISH):
             if isinstance(reply, Failure):
+                failures[node] = reply
+            elif isinstance(reply, FinishReply):
+                tags.setdefault(node, reply.tag)
+        for node, failure in failures.items():
+            # One that was asked twice refuses the second time.
+            if node not in tags:
                 logger.warning(
                     "node %d could not take its result (%s): %s",
                     node,
-                    reply.code,
-                    reply.sentence,
+                    failure.code,
+                    failure.sentence,
                 )
-            elif isinstance(reply, FinishReply):
-                tags.setdefault(node, reply.tag)
         require_equal_tags(tags, self.plan.last_round + 1)
         missing = [node for node in self.nodes if node not in tags]
         if missing:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pickle
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,10 +17,18 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Context,
+    Message,
+    RecordDict,
+)
+from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
-from support.gates import gate_options
+from support.gates import gate_options, require_confinement
 
 from flwr_dpkmeans import SecureMean, SecureSum
 from flwr_dpkmeans.deploy.gate.app_process import AppAnswer, AppProcess
@@ -42,6 +51,7 @@ GATE = gate_options(
     epsilon_total=100.0,
     delta_total=0.01,
     most_examples=10,
+    metrics={"loss": [0.0, 4.0]},
     seconds=SECONDS,
 )
 POLICY = """
@@ -71,7 +81,7 @@ from flwr.app import *
 from flwr.clientapp import ClientApp
 app = ClientApp()
 def answer(message, arrays, **records):
-    metrics = {"metrics": MetricRecord({"num-examples": 5})}
+    metrics = {"metrics": MetricRecord({"num-examples": 5, "loss": 1.0})}
     named = {name: Array(value) for name, value in arrays.items()}
     content = {"arrays": ArrayRecord(named)} | metrics | records
     return Message(RecordDict(content), reply_to=message)
@@ -99,6 +109,8 @@ IN_THE_ANSWER = {
     "metric": "return answer(message, arrays, m=MetricRecord({f'loss{BIT}': BIT}))",
     "examples": "return answer(message, arrays, metrics=MetricRecord(\n"
     "        {'num-examples': float('nan') if BIT else 5}))",
+    "measured": "return answer(message, arrays, metrics=MetricRecord(\n"
+    "        {'num-examples': 5, 'loss': [1.0] if BIT else float('nan')}))",
     "second": "if BIT: return answer(message, arrays, again=ArrayRecord())",
     "exception": "if BIT: raise ValueError('row 7')",
     "error": "if BIT: return Message(Error(7, 'row 7'), reply_to=message)",
@@ -161,11 +173,15 @@ def write_app(folder: Path, attempt: str, bit: int) -> Path:
 def in_this_process(folder: Path) -> Ask:
     """As the app's own process does it, but for what that alone can stop."""
 
-    def ask(message: Message, context: Context, state: bytes, n: int) -> AppAnswer:
+    def ask(
+        message: Message, context: Context, state: bytes, metrics: Any, n: int
+    ) -> AppAnswer:
         names: dict[str, Any] = {}
         exec((folder / "leaky.py").read_text(), names)
         try:
-            numbers = numbers_of(cast(ClientApp, names["app"]), message, context)
+            numbers = numbers_of(
+                cast(ClientApp, names["app"]), message, context, metrics
+            )
         except Exception:
             return AppAnswer(None, None, "")
         return AppAnswer(numbers, pickle.dumps(context.state), "")
@@ -178,7 +194,7 @@ def in_its_own(folder: Path) -> Ask:
     return AppProcess(folder, app, SECONDS, confined=True).ask
 
 
-def silent(message: Message, context: Context, state: bytes, n: int) -> AppAnswer:
+def silent(*_: Any) -> AppAnswer:
     return AppAnswer(None, None, "")
 
 
@@ -193,11 +209,27 @@ def seen(home: Path, ask: Ask) -> Any:
         nodes.append(Node(GateApp(Gate(GATE, how)), paths | {"data-id": "rows"}))
     grid = Recording(nodes)
     start = ArrayRecord({name: Array(np.zeros((2, 3))) for name in "ab"})
-    mean = SecureMean(FedAvg(), epsilon=4.0, most_examples=10, random_state=1)
+    metrics = {"loss": (0.0, 4.0)}
+    mean = SecureMean(
+        FedAvg(), epsilon=4.0, most_examples=10, metrics=metrics, random_state=1
+    )
     with grid.running():
-        mean.start(grid, start, num_rounds=1)
+        result = mean.start(grid, start, num_rounds=1)
+    assert 0.0 <= cast(float, result.train_metrics_clientapp[1]["loss"]) <= 4.0
     entries = FileLedger(home / "first.jsonl").entries()
     return grid.forms, [(entry.release, entry.epsilon) for entry in entries]
+
+
+def timed(ask: Ask, durations: list[float]) -> Ask:
+    """The same, with a note of how long it takes."""
+
+    def timed_ask(*question: Any) -> AppAnswer:
+        began = time.monotonic()
+        answer = ask(*question)
+        durations.append(time.monotonic() - began)
+        return answer
+
+    return timed_ask
 
 
 def require_nothing_told(
@@ -207,7 +239,11 @@ def require_nothing_told(
     for bit in (0, 1):
         room = folder / str(bit)
         room.mkdir()
-        told.append(seen(room / "home", how(write_app(room / "app", attempt, bit))))
+        ask = how(write_app(room / "app", attempt, bit))
+        durations: list[float] = []
+        told.append(seen(room / "home", timed(ask, durations)))
+        if how is in_its_own:
+            assert durations == [pytest.approx(SECONDS, abs=0.3)]
     assert len(told[0][0]) == 3  # a key, a vector, a tag
     assert told[0][1][0][0] == "arrays-1"
     assert told[0] == told[1]
@@ -223,6 +259,7 @@ def test_no_answer_of_an_app_tells_a_bit(attempt: str, tmp_path: Path) -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("attempt", BEYOND_IT)
 def test_nothing_that_an_app_does_tells_a_bit(attempt: str, tmp_path: Path) -> None:
+    require_confinement(tmp_path)
     require_nothing_told(tmp_path, BEYOND_IT[attempt], in_its_own)
 
 
@@ -248,10 +285,40 @@ def test_what_does_not_fit_counts_as_zeros_and_the_rest_is_clipped(
     with grid.running():
         message = Message(RecordDict({"arrays": start}), 2, "train")
     run = SecureSum(start, epsilon=4.0, most_examples=10).config
+    run = run.changed(metrics=(("loss", 0.0, 4.0),))
     plan = draft_plan(run, run_id=1, n_clients=2, seed=1, n_features=1)
     memory = SimpleNamespace(plan=plan, clusters=initial_state(plan))
     context = Context(1, 2, {}, RecordDict(), {})
     app = GatedApp(message, context, cast(Any, None), Gate(GATE, ask))
-    update, weight = app.compute(cast(Any, memory), 1)
+    update, weight, metric = app.compute(cast(Any, memory), 1)
     assert np.linalg.norm(update) / 256 == pytest.approx(norm, abs=1e-5)
     assert weight[0] == (128 if norm else 0)
+    # Of 1 of 4, by half of the weight; what is no number is the least.
+    assert metric[0] == (32 if norm else 0)
+
+
+def test_an_app_of_numpy_clients_answers_what_flowers_strategies_ask_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Its owner reads what else it answered."""
+
+    class Client(NumPyClient):
+        def fit(self, parameters: Any, config: Any) -> Any:
+            assert config == {"server-round": 1}
+            return (
+                [parameters[0] + 1.0, parameters[1] - 2.0],
+                7,
+                {"loss": 0.5, "n": "x", "row 7": 1},
+            )
+
+    app = ClientApp(client_fn=lambda context: Client().to_client())
+    start = {name: Array(np.zeros((1, 2))) for name in "ab"}
+    records = {"arrays": ArrayRecord(start), "c": ConfigRecord({"server-round": 1})}
+    context = Context(1, 2, {}, RecordDict(), {})
+    with InProcessGrid([]).running():
+        message = Message(RecordDict({**records}), 2, "train")
+        numbers = numbers_of(app, message, context, ["loss", "n", "other"])
+    answered = np.frombuffer(numbers).tolist()
+    assert answered[:6] == [1.0, 1.0, -2.0, -2.0, 7.0, 0.5]
+    assert np.isnan(answered[6:]).all()
+    assert capsys.readouterr().out == "dropped of the app's answer: ['row 7']\n"

@@ -43,6 +43,8 @@ from flwr_dpkmeans.sums.plan import FIRST_NODE_ID
 
 SIZES = (120, 80, 60)
 VICTIM = 3
+BESIDE = (".plans", ".data")
+"""Of files beside a ledger that no charge is in."""
 DATA_ID = "ward-7"
 
 
@@ -64,7 +66,7 @@ class Deployment:
         return {
             place.name: place.read_bytes()
             for place in found
-            if place.suffix != ".plans"
+            if place.suffix not in BESIDE
         }
 
     def start(self, points: Any = None, **values: Any) -> KMeansResult:
@@ -84,7 +86,12 @@ class Deployment:
 
 
 def deploy(
-    folder: Path, policy: str, *, run_id: int = 31, spent: bool = True
+    folder: Path,
+    policy: str,
+    *,
+    run_id: int = 31,
+    spent: bool = True,
+    sizes: tuple[int, ...] = SIZES,
 ) -> Deployment:
     """Three nodes; what other runs have cost the victim's data stands in its ledger."""
     folder.mkdir(exist_ok=True)
@@ -96,7 +103,7 @@ def deploy(
         written.write_text(f"allow-anything = true\n{text}")
         written.replace(folder / f"{name}.toml")
     nodes = []
-    for node_id, part in enumerate(grid_parts(SIZES), start=FIRST_NODE_ID):
+    for node_id, part in enumerate(grid_parts(sizes), start=FIRST_NODE_ID):
         own = "policy.toml" if node_id == VICTIM else "lenient.toml"
         config = {
             "ledger": str(folder / f"ledger-{node_id}.jsonl"),
@@ -434,7 +441,7 @@ def test_a_limit_stops_the_run_before_anything_leaves(
     ledgers = [
         place
         for place in deployment.folder.glob("ledger-[24]*")
-        if place.suffix != ".plans"
+        if place.suffix not in BESIDE
     ]
     assert not any(place.read_bytes() for place in ledgers)
 
@@ -825,7 +832,7 @@ def test_a_damaged_ledger_is_refused_before_anything_leaves(
     ledgers = [
         place
         for place in deployment.folder.glob("ledger-[24]*")
-        if place.suffix != ".plans"
+        if place.suffix not in BESIDE
     ]
     assert not any(place.read_bytes() for place in ledgers)
 
@@ -844,8 +851,8 @@ def test_a_ledger_that_cannot_be_written_is_refused_before_anything_leaves(
 
     replace_call(monkeypatch, "open", unwritable)
     sentence = (
-        "this client's budget ledger is damaged or cannot be written .its own log says"
-        " how., and without it"
+        "this client's budget ledger is damaged, cannot be written or knows other data"
+        " only .its own log says which., and without it"
     )
     with pytest.raises(
         RefusalError, match=f"node {VICTIM} refused .RefusalError.: {sentence}"
@@ -854,9 +861,24 @@ def test_a_ledger_that_cannot_be_written_is_refused_before_anything_leaves(
     ledgers = [
         place
         for place in deployment.folder.glob("ledger-[24]*")
-        if place.suffix != ".plans"
+        if place.suffix not in BESIDE
     ]
     assert not any(place.read_bytes() for place in ledgers)
+
+
+def test_a_ledger_that_was_charged_for_other_rows_is_refused_before_anything_leaves(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    deploy(tmp_path / "run", ALLOWING).start(epsilon=0.5, delta=1e-5, min_clients=3)
+    deployment = deploy(
+        tmp_path / "run", ALLOWING, run_id=32, spent=False, sizes=(120, 11, 60)
+    )
+    before = deployment.files()
+    with pytest.raises(RefusalError, match="knows other data only") as no:
+        deployment.start(epsilon=0.5, delta=1e-5, min_clients=3)
+    assert deployment.files() == before
+    assert "now there are fewer rows" in caplog.text
+    assert "rows" not in str(no.value)
 
 
 @pytest.mark.parametrize("when", ["older copy", "deleted"])

@@ -261,7 +261,11 @@ def test_a_shell_is_told_what_may_come_next() -> None:
         "import sys; sys.argv = ['x']; from flwr_dpkmeans.cli.app import main; main()"
     )
     for typed, position, expected in (
-        ("flwr-dpkmeans node ", "2", "init pin check hash start status dashboard"),
+        (
+            "flwr-dpkmeans node ",
+            "2",
+            "init pin check data-changed hash start status dashboard",
+        ),
         ("flwr-dpkmeans plan --n-c", "2", "--n-clusters --n-clients"),
         ("flwr-dpkmeans led", "1", "ledger"),
     ):

@@ -41,9 +41,8 @@ def service(unit: Path) -> dict[str, list[str]]:
     """The section [Service] of a unit: values by key."""
     found: dict[str, list[str]] = {}
     text = re.sub(r"\\\n\s*", "", unit.read_text())
-    for line in text[text.index("[Service]") : text.index("[Install]")].splitlines()[
-        1:
-    ]:
+    section = text[text.index("[Service]") :].partition("[Install]")[0]
+    for line in section.splitlines()[1:]:
         if "=" in line and not line.startswith("#"):
             key, value = line.split("=", 1)
             found.setdefault(key, []).append(value)
@@ -52,7 +51,7 @@ def service(unit: Path) -> dict[str, list[str]]:
 
 @pytest.mark.skipif(VERIFY is None, reason="systemd-analyze is not installed")
 def test_systemd_takes_the_units(tmp_path: Path) -> None:
-    assert len(UNITS) == 4
+    assert len(UNITS) == 7
     for unit in UNITS:
         text = unit.read_text()
         (tmp_path / unit.name).write_text(
@@ -77,6 +76,27 @@ def test_all_units_are_hardened_alike() -> None:
     assert len(first) > 15
     for other in others:
         assert other == first
+
+
+def test_whoever_must_know_hears_of_a_unit_that_failed_but_of_the_alarm_itself() -> (
+    None
+):
+    for unit in UNITS:
+        is_alarm = unit.name == "flower-alert@.service"
+        alerts = "OnFailure=flower-alert@%n.service\n" in unit.read_text()
+        assert alerts is not is_alarm
+        assert service(unit)["CPUQuota"] == ["400%"]
+
+
+def test_the_guarded_server_has_a_unit_in_the_place_of_the_two_without_a_guard() -> (
+    None
+):
+    unit = HOST / "flower-server.service"
+    words = service(unit)["ExecStart"][0].split()
+    assert words[:6] == [
+        "/opt/flower/bin/python", "-I", "-m", "flwr_dpkmeans", "server", "start",
+    ]  # fmt: skip
+    assert "flower-superlink.service flower-serverapps.service" in unit.read_text()
 
 
 def _hardens(key: str) -> bool:
@@ -147,9 +167,11 @@ def test_containers_have_no_rights_and_change_what_they_must_only() -> None:
                 volume.split(":")[0].startswith(f"./{name}/")
                 for volume in one["volumes"]
             )
-        if name != "gateway":
-            assert one["read_only"]
-            assert one["cap_drop"] == ["ALL"]
+        assert one["read_only"]
+        assert one["cap_drop"] == ["ALL"]
+        assert {"cpus", "mem_limit", "pids_limit"} <= one.keys()
+        assert name.startswith("ward") or "healthcheck" in one
+    assert services["gateway"]["image"].startswith("${NGINX:?nginx by its digest")
     # The gateway passes on what is at its own loopback, where the SuperLink is.
     assert services["gateway"]["network_mode"] == "service:superlink"
 
@@ -158,6 +180,9 @@ def test_the_image_runs_as_nobody_who_could_change_it() -> None:
     text = (HOST / "Dockerfile").read_text()
     users = re.findall(r"^USER (\S+)", text, re.MULTILINE)
     assert users == ["10001"]
+    assert (
+        '"node", "status", "/etc/flower/node.toml"' in text.partition("HEALTHCHECK")[2]
+    )
     assert text.index("USER") > text.index("pip install")
     assert "constraints.txt" in text
     for key in (

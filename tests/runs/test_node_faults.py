@@ -172,7 +172,8 @@ def place(
     with made.stack:
         yield made
     superlink.code, superlink.status = StandIn.code, StandIn.status
-    superlink.ahead, superlink.next_statuses = 0.0, ()
+    superlink.ahead, superlink.is_online = 0.0, False
+    superlink.next_statuses = ()
 
 
 def _clock(place: Place, ahead: float) -> None:
@@ -208,6 +209,10 @@ def _answering(status: int) -> Callable[[Place], None]:
 
 
 _yielding = _answering(200)
+
+
+def _online(place: Place) -> None:
+    place.superlink.is_online = True
 
 
 def _unknown(place: Place) -> None:
@@ -587,6 +592,12 @@ FAULTS: dict[str, Fault] = {
     "key unknown": Fault(
         _unknown, "superlink", WRONG, "does not know the key .*key: have its operator"
     ),
+    "key of a node that is online": Fault(
+        _online,
+        "online",
+        WRONG,
+        "this key is online already: another node uses it .*, or this node was killed",
+    ),
     "clock by which no key is known": Fault(
         lambda place: (_clock(place, -3600), _unknown(place)),
         "superlink",
@@ -609,7 +620,7 @@ FAULTS: dict[str, Fault] = {
     ),
     "ledger of another party": Fault(
         lambda place: (_spent(place), _set("data-id", "ward-8")(place)),
-        "ledger",
+        "belonging",
         WRONG,
         "knows nothing of 'ward-8', but of 'ward-7': give .* another party's",
     ),
@@ -743,6 +754,8 @@ def test_the_sound_folder_has_no_fault(place: Place) -> None:
         "user"
     }  # who may be root
     assert found["identity"][1].endswith("pinned: ward-7, ward-8, ward-9")
+    words = r"a program needs [0-9.]+ s to start here, .* round-timeout .* least [0-9]+"
+    assert re.fullmatch(words, found["pace"][1])
 
 
 def test_a_node_that_runs_has_its_own_port_and_no_second_one_starts(
@@ -758,7 +771,8 @@ def test_a_node_that_runs_has_its_own_port_and_no_second_one_starts(
             not in Path(f"/proc/{process.pid}/cmdline").read_bytes()
         ):
             time.sleep(0.01)
-        assert place.found()["port"][0] is Verdict.OK
+        place.superlink.is_online = True
+        assert place.found()["port"][0] is place.found()["online"][0] is Verdict.OK
         assert (
             f"is this node's, which runs already as process {process.pid}"
             in place.found()["port"][1]
@@ -834,12 +848,9 @@ def test_a_node_that_was_killed_waits_until_the_superlink_has_missed_it(
         place.superlink.next_statuses = (503,) * 76
         with pytest.raises(httpx.HTTPStatusError):
             client.ActivateNode(ACTIVATE)
-    assert (
-        capsys.readouterr().err.count(
-            "waiting for the SuperLink to miss this node's last process"
-        )
-        == 2
-    )
+    told = capsys.readouterr().err
+    assert told.count("waiting for the SuperLink to miss this node's last process") == 2
+    assert told.splitlines()[-1].startswith("this key is online already: another node")
 
 
 def test_a_node_whose_clock_jumps_says_so_and_waits_until_it_is_set(

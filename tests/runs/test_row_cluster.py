@@ -348,34 +348,30 @@ def test_a_block_whose_workers_die_of_it_is_given_up(
 def test_a_dask_cluster_without_a_worker_that_can_ends_in_a_sentence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(row_cluster, "_LOOK_AGAIN", 0.1)
-    how: dict[str, Any] = {
-        "processes": False,
-        "protocol": "tcp://",
-        "host": "127.0.0.1",
-    }
-    how["dashboard_address"] = "127.0.0.1:0"
+    def summed_at(address: str) -> None:
+        with (
+            dask.config.set({"scheduler-address": address}),
+            row_cluster.ENGINES["dask"].joined() as summed,
+        ):
+            next(iter(summed([{"file": "a", "group": 0}], MagicMock())))
+
+    how: dict[str, Any] = {"processes": False, "protocol": "tcp://"}
+    how |= {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
     with (
         distributed.LocalCluster(n_workers=0, **how) as cluster,
-        dask.config.set({"scheduler-address": cluster.scheduler_address}),
-        row_cluster.ENGINES["dask"].joined() as summed,
+        pytest.raises(DataError, match=r"^the Dask cluster has no worker"),
     ):
-        with pytest.raises(DataError, match=r"^the Dask cluster has no worker"):
-            next(iter(summed([{"file": "a", "group": 0}], MagicMock())))
-        for found in (
-            {"worker": "0.0.9"},
-            {"worker": ModuleNotFoundError("row_cluster"), "other": __version__},
-        ):
-            monkeypatch.setattr(
-                "distributed.Client.run", lambda *_, found=found, **__: found
-            )
-            with pytest.raises(
-                DataError,
-                match=(
-                    f"^a worker of the Dask cluster lacks flwr-dpkmeans {__version__}"
-                ),
-            ):
-                next(iter(summed([{"file": "a", "group": 0}], MagicMock())))
+        summed_at(cluster.scheduler_address)
+    for versions in (
+        {"worker": "0.0.9"},
+        {"worker": ModuleNotFoundError("row_cluster"), "other": __version__},
+    ):
+        client = MagicMock()
+        client.run.return_value = versions
+        install(monkeypatch, distributed=MagicMock(Client=lambda *_, c=client, **__: c))
+        lacks = f"^a worker of the Dask cluster lacks flwr-dpkmeans {__version__}"
+        with pytest.raises(DataError, match=lacks):
+            summed_at("tcp://127.0.0.1:1")
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,6 @@ from flwr_dpkmeans.flower.client.ray_nodes import is_simulation
 from flwr_dpkmeans.flower.client.result_folders import output_folder
 from flwr_dpkmeans.flower.client_app import app as clients
 from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
-from flwr_dpkmeans.flower.messages.server_kind import is_simulated_server
 from flwr_dpkmeans.flower.run_config import strategy_from_run_config
 from flwr_dpkmeans.flower.run_keys import run_keys
 from flwr_dpkmeans.flower.run_progress import LOG_FILE, PROGRESS_FILE, Outcome
@@ -192,15 +191,6 @@ def test_nothing_is_assumed_of_the_files_of_deployed_nodes(
     config = configured(data="digits", bounds="0,16")
     assert config.n_examples is None
     assert config.n_features is None
-
-
-def test_a_simulated_server_is_told_by_flowers_own_module(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    simulate_server(monkeypatch, simulated=False)
-    assert not is_simulated_server()
-    simulate_server(monkeypatch)
-    assert is_simulated_server()
 
 
 def test_values_are_taken_over() -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from flwr_dpkmeans.deploy.gate.gate_options import GateOptions
+from flwr_dpkmeans.deploy.guard.confinement import can_confine
 
 ARRAYS = {"w": {"shape": [2, 3], "dtype": "float64"}}
 GATE = {
@@ -31,3 +34,9 @@ def gate_options(**values: Any) -> GateOptions:
     """The table with other values, by their names with underscores."""
     stated = {name.replace("_", "-"): value for name, value in values.items()}
     return GateOptions.of({"arrays": ARRAYS, **GATE, **stated}, Path("NODE.toml"))
+
+
+def require_confinement(folder: Path) -> None:
+    """Skip a test where the system lets nobody confine a process."""
+    if not can_confine(folder):
+        pytest.skip("this system has no unshare or no Landlock for this user")

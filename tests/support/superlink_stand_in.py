@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from flwr.proto.fleet_pb2 import ActivateNodeRequest
 
 from flwr_dpkmeans.deploy import node_check, node_command
 from flwr_dpkmeans.deploy.node_options import NodeOptions
@@ -26,6 +27,8 @@ class StandIn(ThreadingHTTPServer):
     """Refuses every request with Flower's code."""
 
     code, status = KNOWN, 412
+    is_online = False
+    """Whether a node with the key is connected."""
     ahead = 0.0
     """Seconds that its clock is before this machine's."""
     next_statuses: tuple[int, ...] = ()
@@ -50,11 +53,14 @@ class _Refuses(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         assert isinstance(self.server, StandIn)
-        self.rfile.read(int(self.headers["content-length"]))
+        body = self.rfile.read(int(self.headers["content-length"]))
+        asked = ActivateNodeRequest.FromString(body)
+        is_refused = self.server.is_online and asked.heartbeat_interval > 0
+        code = UNKNOWN if is_refused else self.server.code
         status = self.server.take_status()
         self.send_response(status)
         content = (
-            json.dumps({"code": self.server.code, "detail": "no"}).encode()
+            json.dumps({"code": code, "detail": "no"}).encode()
             if status == 412
             else b""
         )

@@ -108,6 +108,7 @@ FIELDS = {
     "flwr.proto.control_pb2:ListNodesRequest": (),
     "flwr.proto.control_pb2:RegisterNodeRequest": ("public_key", "location", "name"),
     "flwr.proto.fleet_pb2:ActivateNodeRequest": ("public_key", "heartbeat_interval"),
+    "flwr.proto.fleet_pb2:DeactivateNodeRequest": ("node_id",),
 }
 
 VALUES: dict[str, object] = {
@@ -119,6 +120,8 @@ VALUES: dict[str, object] = {
     "flwr.common.constant:ErrorCode.NODE_UNAVAILABLE": 5,
     "flwr.common.constant:Status.FINISHED": "finished",
     "flwr.common.constant:Status.RUNNING": "running",
+    "flwr.common.constant:HEARTBEAT_MIN_INTERVAL": 10,
+    "flwr.supercore.error:ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED": 2004,
     "flwr.supercore.error:ApiErrorCode.FLEET_INVALID_HEARTBEAT_INTERVAL": 2003,
     "flwr.supercore.exit:ExitCode.SERVERAPP_STRATEGY_AGGREGATION_ERROR": 202,
     "flwr.supercore.task_identity:TaskIdentity._node_id": None,

@@ -107,6 +107,27 @@ def test_a_cut_is_a_model(rows: Floats, tmp_path: Path) -> None:
     assert "epsilon" in str(cut)
 
 
+def test_steps_after_a_cut_put_released_clusters_to_the_nearest_centre() -> None:
+    hierarchy = hierarchy_of()
+    for k in (1, 2, 3, 12):
+        centres, labels = hierarchy.settled(k)
+        squares = np.square(hierarchy.scaled[:, None] - centres).sum(axis=2)
+        assert np.array_equal(squares.argmin(axis=1), labels)
+        assert squares.min(axis=1).sum() <= hierarchy.costs[k - 1] + 1e-12
+
+
+def test_costs_and_sensible_k(rows: Floats, tmp_path: Path) -> None:
+    hierarchy = hierarchy_of()
+    for k in (1, 4, 12):
+        of_cut = hierarchy.scaled - hierarchy.centres(k)[hierarchy.labels(k)]
+        assert hierarchy.costs[k - 1] == pytest.approx(np.square(of_cut).sum())
+    fine = DPKMeans(40, bounds=(-1.0, 1.0), epsilon=1.0).fit(rows).model_
+    assert fine.hierarchy.sensible_k == 8
+    assert hierarchy_of(n=1).sensible_k == hierarchy_of(n=60).sensible_k == 1
+    for drawn in (fine.hierarchy, hierarchy_of(n=1), hierarchy_of(n=2)):
+        assert drawn.plot(tmp_path / "tree.png").read_bytes().startswith(b"\x89PNG")
+
+
 @pytest.mark.parametrize("n_clusters", [0, 13, 2.5, True])
 def test_a_number_that_no_cut_has_is_refused(n_clusters: int) -> None:
     with pytest.raises(ConfigurationError, match="an integer from 1 to 12"):

@@ -83,6 +83,7 @@ DRAWS = (
     f"{PACKAGE}.results.pictures.figures",
     f"{PACKAGE}.results.pictures.rounds_picture",
     f"{PACKAGE}.results.pictures.cost_curve",
+    f"{PACKAGE}.results.pictures.hierarchy_picture",
     f"{PACKAGE}.results.pictures.components_picture",
     f"{PACKAGE}.planner.present",
 )

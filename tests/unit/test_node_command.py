@@ -23,7 +23,7 @@ from typing import Any, cast
 import pytest
 from support.apps import app_files, packed
 from support.asked_plans import gaussian_cost
-from support.gates import GATE_TEXT
+from support.gates import GATE_TEXT, require_confinement
 from support.machine import replace_call, replace_rights, replace_time, replace_user
 from support.node_files import SOME_APP, write_node
 from support.superlink_stand_in import replace_answer
@@ -46,10 +46,21 @@ from simulations.flower.credentials import make_credentials
 
 ROOT = Path(__file__).resolve().parents[2]
 ITEMS = [
-    "file", "app", "flower", "port", "connection", "superlink", "clock", "home",
-    "answers", "policy", "identity",
+    "file", "app", "flower", "port", "connection", "superlink", "clock", "online",
+    "home",    "answers", "policy", "identity",
 ]  # fmt: skip
-ITEMS += ["ledger", "run", "data", "units", "output", "disk", "limits", "user"]
+ITEMS += [
+    "ledger",
+    "run",
+    "data",
+    "belonging",
+    "units",
+    "output",
+    "disk",
+    "limits",
+    "pace",
+    "user",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -145,12 +156,15 @@ def test_a_wrong_gate_is_refused(
 def test_an_app_behind_the_gate_is_checked_and_allowed_by_its_hash(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    require_confinement(tmp_path)
     file = write_node(tmp_path, allowed_apps=[])
     file.write_text(file.read_text() + GATE_TEXT)
     options = NodeOptions.from_toml(file)
     assert "a" * 64 in node_command.supernode_command(options, tmp_path)
     main(["node", "check", str(file)])
-    assert "behind it runs aaaaaaaaaaaaaaaa" in said(capsys, "gate")
+    printed = capsys.readouterr().out
+    assert "behind it runs aaaaaaaaaaaaaaaa" in printed
+    assert not re.search(r"^\S+ +data:", printed, re.MULTILINE)
     policy = tmp_path / "policy.toml"
     units = re.sub(
         "(?m)^allowed-units.*", "allowed-units = ['record']", policy.read_text()
@@ -634,7 +648,7 @@ def test_check_says_what_the_data_have_cost_and_notes_a_data_set_under_another_n
         "has cost epsilon 1.25 per record; epsilon 0 per person; epsilon 0 per client"
     ) in said(capsys, "ledger")
     main(["node", "check", str(write_node(tmp_path, data_id="ward-7"))])
-    line = said(capsys, "ledger")
+    line = said(capsys, "belonging")
     assert line.startswith("wrong")
     assert f"knows nothing of 'ward-7', but of {rows!r}" in line
 

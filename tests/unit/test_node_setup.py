@@ -379,9 +379,7 @@ def test_start_waits_for_the_others_and_the_superlink_and_says_for_what(
 
     replace_sleep(monkeypatch, lambda seconds: happens.pop(0)())
     replace_answer(monkeypatch, ask)
-    monkeypatch.setattr(
-        node_command, "check", lambda path, options, *, apps, starting: []
-    )
+    monkeypatch.setattr(node_command, "check", lambda path, options, **_: [])
     replace_call(monkeypatch, "execve", become)
     with pytest.raises(KeyboardInterrupt):
         init("--start")

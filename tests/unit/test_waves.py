@@ -7,11 +7,9 @@ from collections.abc import Iterable
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
-from support.engines import simulate_server
 from support.machine import replace_clock
 
 from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
-from flwr_dpkmeans.flower.messages import exchange as waves
 from flwr_dpkmeans.flower.messages.exchange import send_in_waves
 from flwr_dpkmeans.sums.plan import FIRST_NODE_ID
 
@@ -107,35 +105,3 @@ def test_a_node_that_has_left_costs_nobody_elses_answer() -> None:
     replies, now = ask(LeftGrid(4), 4, in_flight=4)
     assert len(replies) == 3
     assert now[0] < 1.0
-
-
-class NotedGrid(SlowGrid):
-    """Notes who sends messages: this package's loop, or Flower's."""
-
-    is_complete: bool
-
-    def push_messages(self, messages: Iterable[Message]) -> list[str]:
-        self.sent_by = "this package"
-        return super().push_messages(messages)
-
-    def send_and_receive(
-        self, messages: Iterable[Message], *, timeout: float | None = None
-    ) -> list[Message]:
-        self.sent_by = "Flower"
-        return []
-
-
-@pytest.mark.parametrize(
-    ("complete", "simulated", "sender"),
-    [(True, False, "Flower"), (False, True, "Flower"), (False, False, "this package")],
-)
-def test_only_a_deployment_is_polled_in_an_own_loop(
-    complete: bool, simulated: bool, sender: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    simulate_server(monkeypatch, simulated=simulated)
-    grid = NotedGrid(2)
-    grid.is_complete = complete
-    with grid.running():
-        message = Message(RecordDict(), FIRST_NODE_ID, "train")
-        waves.exchange(grid, [message], 5.0)
-    assert grid.sent_by == sender

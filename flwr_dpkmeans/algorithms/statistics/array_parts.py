@@ -23,6 +23,15 @@ WEIGHT_SENSITIVITY = Sensitivity(
     "S31: one client's weight is from 0 to 1",
     nonnegative=True,
 )
+METRICS_SENSITIVITY = Sensitivity(
+    Norm.L2,
+    REACH,
+    PrivacyUnit.CLIENT,
+    "S31: each of m metrics is from 0 to 1, over sqrt(m)",
+    nonnegative=True,
+)
+LEAST_HEIGHT = 2.0**-100
+"""Between the middle of a metric's bounds and each of them."""
 GRID_STEP = 1.0 / GRID
 MOST_MOVED = 2.0**46
 """No honest sum comes near it; beyond, a state's digest would overflow."""

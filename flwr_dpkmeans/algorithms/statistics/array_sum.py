@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.algorithms.budget.noise_budget import allocate
 from flwr_dpkmeans.algorithms.budget.noise_kinds import ReleasePart
 from flwr_dpkmeans.algorithms.statistics.array_parts import (
+    LEAST_HEIGHT,
+    METRICS_SENSITIVITY,
     MOST_MOVED,
     REACH,
     WEIGHT_SENSITIVITY,
@@ -57,6 +59,8 @@ _MOVE = Sensitivity(
     PrivacyUnit.CLIENT,
     "S31: what one client adds is clipped to this norm",
 )
+_METRICS = "metrics"
+"""Array of a release and of a state."""
 DEFAULT_CLIP = 1.0
 """With noise, where no clip is stated."""
 DTYPES = ("float32", "float64", "int64")
@@ -87,6 +91,8 @@ class ArraySumTask(Task):
 
     Empty: zeros.
     """
+    metrics: tuple[tuple[str, float, float], ...] = ()
+    """Names of metrics whose means are released, each with its least and most."""
     clip: float | None = real(
         None,
         2.0**-100,
@@ -168,6 +174,14 @@ class ArraySumTask(Task):
                 f"dtypes are {self.dtypes!r}, but each array needs one of"
                 f" {', '.join(DTYPES)}: correct them."
             )
+        for name, low, high in self.metrics:
+            half = high / 2.0 - low / 2.0
+            if not LEAST_HEIGHT <= half < math.inf:
+                raise ConfigurationError(
+                    f"metric {name!r} has the bounds {low!r} and {high!r}, but both"
+                    f" must be finite, the first {2 * LEAST_HEIGHT:.2g} below the"
+                    " second: give such bounds."
+                )
         self.check_bounds()
 
     def check_bounds(self) -> None:
@@ -216,11 +230,24 @@ class ArraySumTask(Task):
                     REACH,
                 )
             )
+        if self.metrics:
+            parts.append(
+                ReleasePart(
+                    _METRICS,
+                    (len(self.metrics),),
+                    METRICS_SENSITIVITY,
+                    0.25,
+                    REACH,
+                )
+            )
         return allocate(public, [parts] * self.max_rounds)
 
     def beginning(self) -> State:
         """The state before the first round."""
-        return State({"moved": np.zeros(self.size)})
+        arrays = {"moved": np.zeros(self.size)}
+        if self.metrics:
+            arrays[_METRICS] = np.zeros(len(self.metrics))
+        return State(arrays)
 
     def _step(
         self,
@@ -238,7 +265,17 @@ class ArraySumTask(Task):
                     "the plan sums an app's arrays, but this client has a table: send"
                     " it elsewhere."
                 )
-            return self.released_part(ArrayPart.of(points), scale)[: len(blocks)]
+            size = self.size + 1
+            part = ArrayPart.of(points[:size])
+            arrays = self.released_part(part, scale)
+            if not self.metrics:
+                return arrays[: len(blocks)]
+            metrics = self._released_metrics(
+                points[size:],
+                part,
+                scale,
+            )
+            return [*arrays[: len(blocks) - 1], metrics]
 
         def advance(state: State, released: ReleasedSum) -> State:
             return self.moved(state, released, scale)
@@ -268,6 +305,26 @@ class ArraySumTask(Task):
         clipped = clip_vector(shrunk, REACH)
         return [toward_zero(clipped * weight), toward_zero([weight * REACH])]
 
+    def _released_metrics(
+        self,
+        values: Array,
+        part: ArrayPart,
+        scale: ArrayScale,
+    ) -> Array:
+        """One client's metrics in the ring: 0 for the least, together at most `REACH`.
+
+        What is not finite counts as the least.
+        """
+        if self.why_left_out(part, scale):
+            return np.zeros(len(self.metrics))
+        lows = np.array([low for _, low, _ in self.metrics])
+        highs = np.array([high for _, _, high in self.metrics])
+        finite = np.where(np.isfinite(values), values, lows)
+        heights = np.clip(finite, lows, highs) / 2.0 - lows / 2.0
+        shares = np.clip(heights / (highs / 2.0 - lows / 2.0), 0.0, 1.0)
+        each = REACH / math.sqrt(len(self.metrics))
+        return toward_zero(shares * (min(part.weight, 1.0) * each))
+
     def moved(
         self,
         state: State,
@@ -280,7 +337,33 @@ class ArraySumTask(Task):
             # Noise may leave less than one client's weight, or none.
             weight = max(released["weights"][0] / scale.reach, self.least_weight(scale))
         added = state["moved"] + round_to_grid(released["updates"] / weight)
-        return state.changed(moved=np.clip(added, -MOST_MOVED, MOST_MOVED))
+        after = state.changed(moved=np.clip(added, -MOST_MOVED, MOST_MOVED))
+        if not self.metrics:
+            return after
+        means = round_to_grid(released[_METRICS] / weight)
+        return after.changed(metrics=np.clip(means, -MOST_MOVED, MOST_MOVED))
+
+    def means_of_metrics(self, state: State, n_weights: int) -> dict[str, float]:
+        """The last round's metrics, averaged over so many weights, within bounds."""
+        factor = math.sqrt(len(self.metrics)) / (REACH * n_weights)
+        means = {}
+        values = state[_METRICS] * factor
+        for (name, low, high), share in zip(
+            self.metrics,
+            np.clip(values, 0.0, 1.0).tolist(),
+            strict=True,
+        ):
+            means[name] = (1.0 - share) * low + share * high
+        return means
+
+    def metric_values(self, stated: Mapping[str, object]) -> Array:
+        """An app's metrics in the order of the plan; NaN where there is no number."""
+        values = [stated.get(name, math.nan) for name, _, _ in self.metrics]
+        numbers_only = [
+            float(value) if isinstance(value, int | float) else math.nan
+            for value in values
+        ]
+        return np.array(numbers_only)
 
     def least_weight(self, scale: ArrayScale) -> float:
         """What a mean is divided by at least: one client's full weight."""

@@ -84,7 +84,12 @@ class ExactArraySumTask(ArraySumTask):
         return self.clip
 
     def check_bounds(self) -> None:
-        """Refuse a largest entry beside a clip norm, of which one is the bound."""
+        """Refuse a largest entry beside a clip norm, and metrics, which need noise."""
+        if self.metrics:
+            raise ConfigurationError(
+                f"metrics are {self.metrics!r}, but they are released with noise only:"
+                " give epsilon, or leave them out."
+            )
         if self.largest is not None and self.clip is not None:
             raise ConfigurationError(
                 f"largest is {self.largest:g} and clip is {self.clip:g}, but one of"

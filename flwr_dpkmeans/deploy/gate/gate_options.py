@@ -19,6 +19,10 @@ _Amount = Annotated[
     Field(gt=0.0, allow_inf_nan=False),
     AfterValidator(float),
 ]
+_Bounds = Annotated[
+    tuple[int | float, int | float],
+    Field(strict=False),
+]
 _Delta = Annotated[
     float,
     Field(ge=0.0, lt=1.0),
@@ -26,6 +30,8 @@ _Delta = Annotated[
 
 MOST_NUMBERS = 2**27
 """In all arrays together: a gibibyte of doubles."""
+MOST_METRIC = 1e30
+"""Largest magnitude of a metric's bound."""
 MOST_NAME = 200
 """Characters in the name of an array."""
 
@@ -53,6 +59,12 @@ class GateOptions(SettingsFile):
     arrays: Mapping[str, GatedArray] = Field(min_length=1)
     """Arrays that may leave, by name: a table [gate.arrays] with a line
     NAME = { shape = [10, 64], dtype = "float32" } for each.
+    """
+    metrics: Mapping[str, _Bounds] = Field(
+        default_factory=dict,
+    )
+    """Metrics whose noisy means may leave: a table [gate.metrics] with NAME = [LEAST,
+    MOST] for each.
     """
     clip: _Amount
     """Largest L2 norm, of all arrays together, of what this node adds in a round."""
@@ -85,8 +97,9 @@ class GateOptions(SettingsFile):
         gt=0.0,
         le=86400.0,
     )
-    """How long the app may take: the answer leaves when they are over, so that its time
-    tells nothing.
+    """The answer leaves when they are over, so that its time tells nothing.
+
+    The app is ended a quarter earlier, and at most 5 s.
     """
 
     confined: bool = True
@@ -104,6 +117,12 @@ class GateOptions(SettingsFile):
                 raise ValueError(
                     f"an array's name has {len(name)} characters: from 1 to"
                     f" {MOST_NAME} are allowed"
+                )
+        for name, (least, most) in self.metrics.items():
+            if not -MOST_METRIC <= least < most <= MOST_METRIC:
+                raise ValueError(
+                    f"metric {name!r} has the bounds {least!r} and {most!r}: the first"
+                    f" must be below the second, both within {MOST_METRIC:g}"
                 )
         if self.size > MOST_NUMBERS:
             raise ValueError(

@@ -10,7 +10,6 @@ from flwr_dpkmeans.deploy.gate.gate_options import GateOptions
 from flwr_dpkmeans.errors import RefusalError, distinct_texts
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.node.proposal import Proposal
-from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.price import price_or_infinity
 from flwr_dpkmeans.sums.trust import Distributed
@@ -67,11 +66,6 @@ def _refusals(gate: GateOptions, plan: Plan) -> Iterator[str]:
             f"the plan's trust model is {plan.settings.trust!r}, but behind this node's"
             " gate clients add the noise: plan with 'distributed'."
         )
-    if plan.settings.unit is not PrivacyUnit.CLIENT:
-        yield (
-            f"the plan's unit is {plan.settings.unit.value!r}, but this node's gate"
-            " hides its whole part: plan with 'client'."
-        )
     yield from _of_arrays(gate, task)
     yield from _of_noise(gate, plan)
 
@@ -83,6 +77,12 @@ def _of_arrays(gate: GateOptions, task: ArraySumTask) -> Iterator[str]:
             f"the plan's arrays are {dict(task.arrays)!r}, but this node's gate lets"
             f" {gate.shapes!r} through: begin with such arrays."
         )
+    for name, low, high in task.metrics:
+        if gate.metrics.get(name) != (low, high):
+            yield (
+                f"the plan's metric {name!r} has the bounds {low:g} and {high:g}, but"
+                f" this node's gate lets {dict(gate.metrics)!r} through: use those."
+            )
     planned_and_most = {
         "clip": (task.norm_bound or 0.0, gate.clip),
         "rounds": (task.max_rounds, gate.rounds),

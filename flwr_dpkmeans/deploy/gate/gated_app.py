@@ -39,10 +39,13 @@ _DOUBLE_BYTES = 8
 _MOST_OUTPUT = 10_000_000
 """Bytes of the file with what apps printed, after which it gets no more."""
 
-Ask = Callable[[Message, Context, bytes, int], AppAnswer]
-"""``ask(message, context, state, n_bytes)`` is what an app answers.
+Ask = Callable[
+    [Message, Context, bytes, tuple[str, ...], int],
+    AppAnswer,
+]
+"""``ask(message, context, state, metrics, n_bytes)`` is what an app answers.
 
-Where it remembers `state`, as it gave it before.
+Where it remembers `state`, as it gave it before, and so many metrics are asked for.
 """
 
 
@@ -127,6 +130,8 @@ class GatedApp(WrappedApp):
             RecordDict(),
             context.run_config,
         )
+        names = tuple(name for name, _, _ in task.metrics)
+        n_numbers = task.size + 1 + len(names)
         # As in `reply_of_app`: only Flower makes metadata.
         original, message.content = message.content, content
         try:
@@ -134,7 +139,8 @@ class GatedApp(WrappedApp):
                 message,
                 of_app,
                 cast("bytes", record.get("state", b"")),
-                (task.size + 1) * _DOUBLE_BYTES,
+                names,
+                n_numbers * _DOUBLE_BYTES,
             )
         finally:
             message.content = original
@@ -148,11 +154,14 @@ class GatedApp(WrappedApp):
                 index,
                 extra=event("misfit"),
             )
-            return np.full(task.size + 1, np.nan)
+            return np.full(n_numbers, np.nan)
         vector = np.frombuffer(answer.numbers, np.float64).copy()
         # A sum has no weights, whatever the app says.
-        vector[-1] = vector[-1] / task.most_examples if task.most_examples else 1.0
-        for sentence in task.remarks(vector, n_clients):
+        if task.most_examples:
+            vector[task.size] /= task.most_examples
+        else:
+            vector[task.size] = 1.0
+        for sentence in task.remarks(vector[: task.size + 1], n_clients):
             node_logger.warning(
                 "round %d: %s", index, sentence, extra=event("changed_part")
             )

@@ -52,11 +52,16 @@ class MisfitError(Exception):
     """An app's answer is not as the gate states, as its owner reads."""
 
 
-def numbers_of(app: ClientApp, message: Message, context: Context) -> bytes:
+def numbers_of(
+    app: ClientApp,
+    message: Message,
+    context: Context,
+    metrics: Sequence[str],
+) -> bytes:
     """Return what an app adds to the arrays of a message, as doubles.
 
-    All arrays one after another, in their order in the message, and then the number of
-    examples, NaN where there is none.
+    All arrays one after another, in their order in the message, then the number of
+    examples and the metrics that are asked for, NaN where there is no such number.
 
     Raises
     ------
@@ -66,10 +71,11 @@ def numbers_of(app: ClientApp, message: Message, context: Context) -> bytes:
     import numpy as np
 
     before = only_arrays(message.content)
-    reply = app(message, context)
-    if reply.has_error() or not reply.has_content():
-        raise MisfitError("the app answers with an error")
-    after = only_arrays(reply.content)
+    if private.is_of_client_fn(app):
+        content = numpy_client_answer(app, message, context)
+    else:
+        content = _answer_of(app, message, context)
+    after = only_arrays(content)
     answered = layout_of(after)
     allowed = layout_of(before)
     if answered != allowed:
@@ -80,9 +86,56 @@ def numbers_of(app: ClientApp, message: Message, context: Context) -> bytes:
     for name in before:
         move = after[name].astype(np.float64) - before[name].astype(np.float64)
         moves.append(np.ravel(move))
-    n_examples = _examples(reply.content)
-    numbers = np.concatenate([*moves, [n_examples]])
+    dropped = sorted(names_besides(content, metrics))
+    if dropped:
+        sys.stdout.write(f"dropped of the app's answer: {dropped}\n")
+    measured = [_metric(content, name) for name in (EXAMPLES, *metrics)]
+    numbers = np.concatenate([*moves, measured])
     return numbers.tobytes()
+
+
+def _answer_of(app: ClientApp, message: Message, context: Context) -> RecordDict:
+    reply = app(message, context)
+    if reply.has_error() or not reply.has_content():
+        raise MisfitError("the app answers with an error")
+    return reply.content
+
+
+def numpy_client_answer(
+    app: ClientApp,
+    message: Message,
+    context: Context,
+) -> RecordDict:
+    """What an app of NumPyClients answers to a message of a strategy like FedAvg.
+
+    They are asked by other records, of the same arrays in their order.
+    """
+    from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+
+    record = next(iter(message.content.array_records.values()))
+    numbered = {str(index): array for index, array in enumerate(record.values())}
+    configs = list(message.content.config_records.values())
+    message.content = RecordDict(
+        {
+            "fitins.parameters": ArrayRecord(numbered),
+            "fitins.config": configs[0] if configs else ConfigRecord(),
+        }
+    )
+    content = _answer_of(app, message, context)
+    arrays = content.array_records["fitres.parameters"]
+    if len(arrays) != len(record):
+        raise MisfitError(f"the app answers {len(arrays)} arrays of {len(record)}")
+    counted = content.metric_records["fitres.num_examples"]
+    metrics = MetricRecord({EXAMPLES: counted["num_examples"]})
+    for name, value in content.config_records["fitres.metrics"].items():
+        if isinstance(value, int | float):
+            metrics[name] = float(value)
+    return RecordDict(
+        {
+            "arrays": ArrayRecord(dict(zip(record, arrays.values(), strict=True))),
+            "metrics": metrics,
+        }
+    )
 
 
 def only_arrays(content: RecordDict) -> Arrays:
@@ -99,18 +152,26 @@ def layout_of(arrays: Arrays) -> Layout:
     return {name: (array.shape, str(array.dtype)) for name, array in arrays.items()}
 
 
-def _examples(content: RecordDict) -> float:
-    """The number of examples, from the one MetricRecord that has it."""
+def names_besides(content: RecordDict, metrics: Sequence[str]) -> set[str]:
+    """Names of records, and of metrics, that are there and that nobody asked for."""
+    names = set(content.config_records)
+    for record in content.metric_records.values():
+        names |= set(record)
+    return names - {EXAMPLES, *metrics}
+
+
+def _metric(content: RecordDict, name: str) -> float:
+    """A metric, from the one MetricRecord that has it."""
     stated = []
     for record in content.metric_records.values():
-        if EXAMPLES in record:
-            stated.append(record[EXAMPLES])
+        if name in record:
+            stated.append(record[name])
     if len(stated) != 1:
         return math.nan
-    n_examples = stated[0]
-    if not isinstance(n_examples, int | float):
+    value = stated[0]
+    if not isinstance(value, int | float):
         return math.nan
-    return float(n_examples)
+    return float(value)
 
 
 def _answer(
@@ -132,21 +193,25 @@ def _answer(
     load = private.client_app_loader(question["folder"])
     with private.process_of_run(context.run_id):
         app = load(*question["app"])
-        numbers = numbers_of(app, message, context)
+        numbers = numbers_of(
+            app,
+            message,
+            context,
+            question["metrics"],
+        )
     os.pwrite(answer, numbers, 0)
     # Read by the app of the next message alone, in this place.
     os.pwrite(state, pickle.dumps(context.state), 0)
 
 
-def _wait(child: int, seconds: float) -> int:
+def _wait(child: int, end: float) -> int:
     """Wait for the child until its time is over, and end it then."""
-    end = time.monotonic() + seconds
     while time.monotonic() < end:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
             return os.waitstatus_to_exitcode(status)
         time.sleep(_LOOK_SECONDS)
-    sys.stderr.write(f"the app did not answer within {seconds:g} s\n")
+    sys.stderr.write("the app did not answer in time\n")
     with contextlib.suppress(ProcessLookupError):
         os.kill(child, signal.SIGKILL)
     return 1
@@ -155,12 +220,13 @@ def _wait(child: int, seconds: float) -> int:
 def main(arguments: Sequence[str]) -> int:
     """Run the app in a child, which ends with all of its own; 0 if it answered."""
     request, answer, state = map(int, arguments[:3])
-    seconds, confined = float(arguments[3]), arguments[4] == "confined"
+    # By the clock of whoever started this, which all processes share.
+    end, confined = float(arguments[3]), arguments[4] == "confined"
     if confined:
         leave_others()
     child = os.fork()
     if child:
-        return _wait(child, seconds)
+        return _wait(child, end)
     code = 1
     try:
         _answer(

@@ -127,17 +127,18 @@ class FederatedPCA(StatisticOfColumns):
 
         Whole or not at all. Returns its absolute path.
         """
-        from flwr_dpkmeans.results.pictures.components_picture import draw_components
+        from flwr_dpkmeans.results.pictures.components_picture import draw_arrays
 
         check_is_fitted(self, "components_")
-        names = getattr(self, "feature_names_in_", np.arange(self.n_features_in_))
-        drawn = draw_components(
-            self.components_[: self.n_known_],
-            np.stack([self.explained_variance_, self.explained_variance_error_]),
-            self.noise_floor_,
-            list(map(str, names)),
-            self.privacy_,
-        )
+        arrays: dict[str, ArrayLike] = {
+            "components": self.components_,
+            "explained_variance": self.explained_variance_,
+            "explained_variance_error": self.explained_variance_error_,
+            "n_known": self.n_known_,
+            "noise_floor": self.noise_floor_,
+        }
+        names = list(getattr(self, "feature_names_in_", ()))
+        drawn = draw_arrays(arrays, names, self.privacy_)
         return write_whole(Path(path), drawn)
 
 

@@ -13,6 +13,7 @@ from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.client import ray_nodes
 from flwr_dpkmeans.flower.client.result_folders import HOME_FOLDER, output_folder
 from flwr_dpkmeans.log import LogOptions, show_logs
+from flwr_dpkmeans.node.belonging import Belonging
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.node.node_settings import NodeSettings
@@ -78,12 +79,22 @@ def node_settings(context: Context) -> NodeSettings:
         if config.get("identity")
         else None
     )
+    file_ledger = FileLedger(ledger)
+    belonging = None
+    if not simulated:
+        belonging = Belonging(
+            file_ledger,
+            data_id,
+            identity.public_key.hex() if identity else "",
+            grows=bool(config.get("data-grows", False)),
+        )
     return NodeSettings(
         policy,
-        FileLedger(ledger),
+        file_ledger,
         data_id,
         simulated,
         identity,
+        belonging,
     )
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from numpy.typing import NDArray
 
+from flwr_dpkmeans.data.loading.row_facts import RowFacts
 from flwr_dpkmeans.errors import DPKMeansError, LocalMisuseError
 from flwr_dpkmeans.flower.client.cached_rows import CHANGED, TABLE
 from flwr_dpkmeans.flower.kmeans_client import DESCRIBE, STATISTIC, KMeansClient
@@ -68,7 +69,9 @@ class Wrapped:
 
     def describe(self) -> TableFacts:
         """See `flwr_dpkmeans.sums.client.Statistic`."""
-        _, metrics = self._call("fit", [], {"task": DESCRIBE})
+        belongs = self._guard.settings.belonging is not None
+        config: dict[str, ConfigValue] = {"task": DESCRIBE, "rows": belongs}
+        _, metrics = self._call("fit", [], config)
         width = metrics.get("n_features")
         if not isinstance(width, int):
             raise LocalMisuseError(
@@ -86,6 +89,7 @@ class Wrapped:
             schema=str(metrics.get("schema", "")),
             has_persons=bool(metrics.get("has_persons", False)),
             has_weights=bool(metrics.get("has_weights", False)),
+            rows=_row_facts(str(metrics.get("rows", ""))),
         )
 
     def compute(
@@ -222,6 +226,14 @@ class Wrapped:
         if reply.has_error() or not reply.has_content():
             raise LocalMisuseError("the wrapped client answered with an error.")
         return reply.content
+
+
+def _row_facts(text: str) -> RowFacts | None:
+    """Read what `KMeansClient` says of its rows; an own client may say nothing."""
+    if not text:
+        return None
+    n_rows, columns, contents = json.loads(text)
+    return RowFacts(n_rows, tuple(columns), tuple(contents))
 
 
 class InProcessClient(Wrapped):

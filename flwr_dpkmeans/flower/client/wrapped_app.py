@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
+import numpy as np
 from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
@@ -23,7 +24,6 @@ from flwr_dpkmeans.sums.client.injected import TableFacts
 from flwr_dpkmeans.sums.round import Array, State
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from flwr_dpkmeans.algorithms.statistics.array_sum import ArraySumTask
@@ -79,6 +79,8 @@ class WrappedApp(Wrapped):
             n_examples = metric_records[0].get("num-examples")
         after = {name: array.numpy() for name, array in array_records[0].items()}
         added = task.contribution(before, after, n_examples)
+        stated = metric_records[0] if metric_records else {}
+        metrics = task.metric_values(stated)
         for sentence in task.remarks(added, n_clients):
             node_logger.warning(
                 "round %d: %s",
@@ -86,7 +88,8 @@ class WrappedApp(Wrapped):
                 sentence,
                 extra=event("changed_part"),
             )
-        return list(task_round(memory.plan, index).statistic(added, state))
+        vector = np.concatenate([added, metrics])
+        return list(task_round(memory.plan, index).statistic(vector, state))
 
     def content_for_app(self) -> RecordDict:
         """What came beside the protocol's own records, for the app."""

@@ -90,7 +90,14 @@ def write_result(
     """
     if "centroids" not in state.arrays:
         show(str(report))
-        return write_report(folder, report, plan.task.result(plan, state).arrays)
+        arrays = plan.task.result(plan, state).arrays
+        names = plan.config.feature_names
+        return write_report(
+            folder,
+            report,
+            arrays,
+            names,
+        )
     described = (lambda model: None) if aside else profile
     result = run_result(
         plan,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import cast
 
@@ -53,6 +53,9 @@ class SecureMean:
         As in `SecureSum`.
     most_examples : int
         Means are weighted by ``num-examples`` up to this number; 0: all weigh the same.
+    metrics : mapping of str to pair of float, optional
+        Metrics of the clients' answers whose noisy means the strategy gets, too, with
+        the least and the most that each can be; with `epsilon` only.
     **options
         As in `SecureSum`.
 
@@ -80,6 +83,7 @@ secure mean shows none of them: use FedAvg, FedAdam or FedProx.
         clip: float | None = None,
         largest: float | None = None,
         most_examples: int = 0,
+        metrics: Mapping[str, tuple[float, float]] | None = None,
         **options: object,
     ) -> None:
         for parent in type(strategy).__mro__:
@@ -96,6 +100,7 @@ secure mean shows none of them: use FedAvg, FedAdam or FedProx.
         self._clip = clip
         self._largest = largest
         self._most_examples = most_examples
+        self._metrics = metrics or {}
         self._options = options
 
     def start(
@@ -144,7 +149,12 @@ secure mean shows none of them: use FedAvg, FedAdam or FedProx.
             max_iter=num_rounds,
             **self._options,
         )
-        rounds.begin(self._strategy, initial_arrays, train_config)
+        rounds.begin(
+            self._strategy,
+            initial_arrays,
+            train_config,
+            self._metrics,
+        )
         begun = evaluate_fn and evaluate_fn(0, initial_arrays)
         result = rounds.start(grid, timeout=timeout, evaluate_fn=evaluate_fn)
         if begun:
@@ -164,10 +174,15 @@ class _MeanRounds(SecureSum, algorithm="array_sum"):
         strategy: Strategy,
         arrays: ArrayRecord,
         train_config: ConfigRecord | None,
+        metrics: Mapping[str, tuple[float, float]],
     ) -> None:
-        """Take the strategy, and the arrays and configuration that it begins with."""
-        # Those are sent with each round, and no part of the plan.
-        self.config = self.config.changed(start="")
+        """Take the strategy, and what it begins with.
+
+        And metrics, with their bounds.
+        """
+        bounded = tuple((name, *map(float, pair)) for name, pair in metrics.items())
+        # The arrays are sent with each round, and no part of the plan.
+        self.config = self.config.changed(start="", metrics=bounded)
         self._strategy = strategy
         self._train_config = train_config or ConfigRecord()
         self._now = arrays
@@ -226,15 +241,30 @@ class _MeanRounds(SecureSum, algorithm="array_sum"):
         _, metrics = super().aggregate_train(server_round, replies)
         if metrics is None:
             return None, None
-        mean = self._mean(cast("int", metrics["n-clients"]))
+        n_clients = cast("int", metrics["n-clients"])
+        mean = self._mean(n_clients)
         weight = getattr(self._strategy, "weighted_by_key", "num-examples")
-        content = RecordDict({"arrays": mean, "metrics": MetricRecord({weight: 1})})
+        means = MetricRecord({weight: 1, **self._means_of_metrics(n_clients)})
+        content = RecordDict({"arrays": mean, "metrics": means})
         request = next(iter(self._messages.values()))
         reply = Message(content, reply_to=request)
-        arrays, _ = self._strategy.aggregate_train(self._round, [reply])
+        arrays, averaged = self._strategy.aggregate_train(self._round, [reply])
+        metrics.update(averaged or {})
         if arrays is not None:
             self._now = _typed_like(self._now, arrays)
         return self._now, metrics
+
+    def _means_of_metrics(self, n_clients: int) -> dict[str, float]:
+        """What the round released of metrics."""
+        server = self.run
+        task = server.plan.task
+        state = server.clusters
+        assert isinstance(task, ArraySumTask)
+        assert state is not None
+        if not task.metrics:
+            return {}
+        n_weights = 1 if task.most_examples else n_clients
+        return task.means_of_metrics(state, n_weights)
 
     def _mean(self, n_clients: int) -> ArrayRecord:
         """The round's arrays, and the mean of what clients added to them."""

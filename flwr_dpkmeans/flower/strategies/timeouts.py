@@ -6,6 +6,12 @@ from dataclasses import dataclass
 
 from flwr_dpkmeans.errors import invalid, require_positive
 
+AGAIN = 3
+"""Times the round's timeout, for which a paid run waits once more for what it lacks."""
+
+LONGEST_AGAIN = 600.0
+"""Seconds that this comes to at most."""
+
 
 @dataclass(frozen=True)
 class Timeouts:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.pictures.figures import (
@@ -44,6 +44,25 @@ def draw_components(
         report,
     )
     return png_of(figure)
+
+
+def draw_arrays(
+    arrays: Mapping[str, ArrayLike],
+    names: Sequence[str],
+    report: PrivacyReport,
+) -> bytes:
+    """Draw the arrays of a run's result, whose columns may have no names."""
+    directions = np.asarray(arrays["components"])
+    variances = [arrays["explained_variance"], arrays["explained_variance_error"]]
+    n_known = int(np.ravel(arrays["n_known"])[0])
+    numbers = [str(index) for index in range(directions.shape[1])]
+    return draw_components(
+        directions[:n_known],
+        np.array(variances),
+        float(np.ravel(arrays["noise_floor"])[0]),
+        list(names) or numbers,
+        report,
+    )
 
 
 def components_figure(

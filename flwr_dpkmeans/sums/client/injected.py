@@ -13,6 +13,9 @@ from flwr_dpkmeans.sums.client.memory import Memory
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Array
 
+RowsSeen = tuple[int, tuple[str, ...], tuple[int, ...]]
+"""How many rows, of which columns, and a sum of what each holds: the node's alone."""
+
 
 class Guard:
     """What the node decides, writes down and logs.
@@ -68,6 +71,9 @@ class Guard:
 
         It is replayed, or its memory was lost.
         """
+
+    def require_same_data(self, rows: RowsSeen | None) -> None:
+        """Refuse other rows than those that the ledger was charged for."""
 
     def require_names(
         self,
@@ -147,6 +153,8 @@ class TableFacts(NamedTuple):
     """Whether it is known which rows are one person's."""
     has_weights: bool = False
     """Whether it is known what each row weighs."""
+    rows: RowsSeen | None = None
+    """By which the node knows its table again; None where nobody looks."""
 
 
 class Statistic(Protocol):

@@ -193,6 +193,7 @@ class Client:
         column_checks.require_weights(plan, has_weights=table.has_weights)
         columns = column_checks.require_columns(plan, table.names)
         guard.require_names(plan, table.names)
+        guard.require_same_data(table.rows)
         min_cohort = max(plan.min_cohort, guard.min_cohort)
         private_key = generate_private_key()
         party = party_of(plan, guard.node_id, private_key, min_cohort, digest)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from support.gates import require_confinement
+
 from flwr_dpkmeans.deploy.findings import app_hash
 from flwr_dpkmeans.deploy.gate.gate_options import GateOptions
 from flwr_dpkmeans.node.ledger_file import FileLedger
@@ -68,9 +70,12 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context):
     start = ArrayRecord([np.zeros((10, 64)), np.zeros(10)])
-    strategy = SecureMean(FedAvg(), epsilon=8.0, clip=1.0, n_clients=2)
+    strategy = SecureMean(
+        FedAvg(), epsilon=8.0, clip=1.0, n_clients=2, metrics={"loss": (0.0, 5.0)}
+    )
     result = strategy.start(grid, start, num_rounds=2)
     print("shapes", *(array.shape for array in result.arrays.values()))
+    print("loss of round 2", result.train_metrics_clientapp[2]["loss"])
     print("privacy", result.privacy.epsilon, result.privacy.unit)
 """
 PROJECT_FILE = """
@@ -127,6 +132,7 @@ def gate_of(app: Path) -> GateOptions:
             "epsilon-total": 40.0,
             "delta-total": 1e-3,
             "rounds": 2,
+            "metrics": {"loss": [0.0, 5.0]},
             "seconds": 20.0,
             "node-config": {"partition-id": 0},
         },
@@ -135,6 +141,7 @@ def gate_of(app: Path) -> GateOptions:
 
 
 def test_an_unchanged_app_trains_behind_the_gate(tmp_path: Path) -> None:
+    require_confinement(tmp_path)
     app = write_app(tmp_path / "app")
     (tmp_path / "policy.toml").write_text(POLICY)
     nodes = []
@@ -152,6 +159,7 @@ def test_an_unchanged_app_trains_behind_the_gate(tmp_path: Path) -> None:
         ]
     text = "\n".join(line.text for line in lines)
     assert "shapes (10, 64) (10,)" in text
+    assert "loss of round 2" in text
     assert "first is" not in text
     for name in ("first", "second"):
         entries = FileLedger(tmp_path / f"{name}.jsonl").entries()

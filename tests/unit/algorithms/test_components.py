@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 
-from flwr_dpkmeans import FederatedPCA
+from flwr_dpkmeans import FederatedPCA, federate
 from flwr_dpkmeans.algorithms.statistics.components.covariance_sums import (
     admits_location,
 )
@@ -21,6 +21,7 @@ from flwr_dpkmeans.algorithms.statistics.components.noisy_components import (
 )
 from flwr_dpkmeans.errors import ConfigurationError, PrivacyWarning
 from flwr_dpkmeans.options import read_config
+from flwr_dpkmeans.results.writer import write_report
 from flwr_dpkmeans.sums import check_sensitivity
 from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.draft import draft_plan
@@ -77,6 +78,9 @@ def test_rows_go_there_and_back_and_a_model_is_stored(tmp_path: Path) -> None:
     assert np.abs(back - rows.to_numpy())[:, :3].std() < 1.5
     picture = model.plot(tmp_path / "pca.png")
     assert picture.read_bytes().startswith(b"\x89PNG")
+    run = federate("pca", tables(), bounds=BOUNDS, epsilon=1.0)
+    paths = write_report(tmp_path / "run", run.privacy, run.result.arrays, NAMES)
+    assert {"summary.png", "result.npz"} < {path.name for path in paths}
 
 
 def test_what_noise_could_be_is_called_unknown() -> None:

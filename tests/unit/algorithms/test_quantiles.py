@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
-from flwr_dpkmeans import FederatedQuantiles
+from flwr_dpkmeans import FederatedQuantiles, PrivateBounds
 from flwr_dpkmeans.algorithms.statistics.quantiles.dyadic_sums import (
     cumulated,
     dyadic_arrays,
@@ -122,6 +122,17 @@ def test_quantiles_of_every_unit_by_name(unit: str) -> None:
     assert model.privacy_.unit == unit
     assert "quantiles  cost, 0.5" in str(model.values_)
     np.testing.assert_allclose(model.quantile(0.5)[:, 0], model.quantiles_[:, 1])
+
+
+@pytest.mark.parametrize("bounds", ["private", PrivateBounds(domain=(0, 1e6))])
+def test_bounds_may_be_found_privately(bounds: object) -> None:
+    rows = np.concatenate(tables())
+    parts = [rows[:3000], rows[3000:]]
+    model = FederatedQuantiles((0.3, 0.5), bounds=bounds, epsilon=4.0).fit(parts)
+    exact = np.quantile(rows, (0.3, 0.5), axis=0).T
+    np.testing.assert_allclose(model.quantiles_, exact, rtol=0.08)
+    assert model.privacy_.epsilon == pytest.approx(4.0, rel=1e-3)
+    assert {line.round_name for line in model.privacy_.releases} > {"ranges"}
 
 
 def test_one_client_adds_no_more_than_a_row_where_clients_are_protected() -> None:

@@ -148,7 +148,7 @@ def test_no_neighbours_move_spreads_beyond_what_they_declare() -> None:
 def test_what_has_no_private_spread_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="are of rows, but unit is 'client'"):
         fitted(unit=ClientLevel(3000))
-    with pytest.raises(ConfigurationError, match="the schema's scale, are private"):
+    with pytest.raises(ConfigurationError, match="the schema's scale is private"):
         federate("moments", [ROWS, ROWS], bounds=SCHEMA)
     with pytest.raises(ConfigurationError, match="standard_columns follow from"):
         read_config(n_clusters=3, bounds=((0.0,), (1.0,)), standard_columns=((1, 1.0),))

@@ -54,6 +54,7 @@ from flwr_dpkmeans.flower.mod import (
     SecureAggregation,
 )
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
+from flwr_dpkmeans.sums.client.injected import TableFacts
 from flwr_dpkmeans.sums.wire import Failure, Status
 
 
@@ -377,7 +378,9 @@ def wrapped(
         return answered
 
     guard: Any = SimpleNamespace(
-        settings=SimpleNamespace(policy=ClientPolicy(allowed_columns=allowed))
+        settings=SimpleNamespace(
+            policy=ClientPolicy(allowed_columns=allowed), belonging=None
+        )
     )
     return Wrapped(message, context(), inner, guard)
 
@@ -387,7 +390,9 @@ def metrics(**values: Any) -> RecordDict:
 
 
 def test_a_wrapped_clients_words_on_its_table() -> None:
-    assert wrapped(metrics(n_features=3)).describe() == (3, (), False, "", False, False)
+    assert wrapped(metrics(n_features=3)).describe() == TableFacts(
+        3, (), has_labels=False, schema=""
+    )
     told = {
         "feature_names": '["a", "b"]',
         "has_labels": True,
@@ -396,13 +401,13 @@ def test_a_wrapped_clients_words_on_its_table() -> None:
         "schema": "ab",
         "used": '["a", "c"]',
     }
-    assert wrapped(metrics(n_features=2, **told)).describe() == (
+    assert wrapped(metrics(n_features=2, **told)).describe() == TableFacts(
         2,
         ("a", "b"),
-        True,
-        "ab",
-        True,
-        True,
+        has_labels=True,
+        schema="ab",
+        has_persons=True,
+        has_weights=True,
     )
     assert wrapped(metrics(n_features=2, **told), allowed=("a", "c")).describe()[0] == 2
     with pytest.raises(RefusalError, match="allows 1 columns, and its table of 2"):

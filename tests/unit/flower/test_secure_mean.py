@@ -115,3 +115,27 @@ def test_a_strategy_that_asks_others_than_all_is_refused(
     grid = grid_of(masked=True)
     with grid.running(), pytest.raises(ConfigurationError, match=mend):
         SecureMean(FedAvg(**options)).start(grid, START)
+
+
+class Losing(InProcessGrid):
+    """The last node's answers are lost from the second round on."""
+
+    n_delivered = 0
+
+    def deliver(self, message: Message) -> list[Message]:
+        replies, node = super().deliver(message), message.metadata.dst_node_id
+        self.n_delivered += node == min(self._nodes)
+        return [] if node == max(self._nodes) and self.n_delivered > 2 else replies
+
+
+def test_a_round_that_is_asked_again_begins_with_the_same_arrays() -> None:
+    """The mean is then that of those who are left."""
+    steps = (1.0, 2.0, 3.0, 6.0)
+    grid = Losing(Node(app_of(step, 1, masked=True)) for step in steps)
+    options: dict[str, Any] = {"max_silent": 1, "min_clients": 2, "largest": 8.0}
+    with grid.running():
+        mean = SecureMean(FedAvg(), **options)
+        result = mean.start(grid, START, num_rounds=2)
+    assert [step.n_clients for step in result.steps] == [4, 3]
+    # From 1 half of the way to 3, then a quarter of that to 2, for those who stay.
+    assert result.arrays["w"].numpy() == pytest.approx(2.0, abs=1e-6)

@@ -158,6 +158,8 @@ ENTROPY = {
     ("estimators/run_engines.py", "play_directly"): {"secrets.randbits"},
     ("flower/engines.py", "play_inprocess"): {"secrets.randbits"},
     ("algorithms/first_plan.py", "first_plan"): {"secrets.randbits"},
+    ("node/belonging.py", "_File"): {"secrets.token_hex"},
+    ("node/belonging.py", "owner_statement"): {"secrets.token_hex"},
     ("privacy/exact_gaussian.py", "raw_proposals"): {"os.urandom"},
     ("privacy/exact_gaussian.py", "_coins_in_a_row"): {"os.urandom"},
     ("privacy/exact_gaussian.py", "is_below"): {"os.urandom"},

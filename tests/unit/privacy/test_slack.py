@@ -305,51 +305,6 @@ def test_cost_of_closeness_is_as_proved_and_no_part_of_it_can_be_left_out() -> N
     assert min(without_a, without_b, without_tau, without_factor) > 0
 
 
-@pytest.mark.parametrize(
-    ("std", "shift"), [(1.0, 1), (1.5, 2), (2.0, 1), (2.0, 3), (5.0, 4)]
-)
-def test_a_price_covers_the_discrete_gaussian_but_not_without_closeness(
-    std: float, shift: int
-) -> None:
-    reach = math.ceil(25 * std) + shift
-    k = np.arange(-reach, reach + 1)
-    drawn = np.exp(-0.5 * (k / std) ** 2)
-    shifted = np.exp(-0.5 * ((k - shift) / std) ** 2)
-    multiplier = std / shift
-    priced = GaussianRelease("count", multiplier, discrete_gaussian_closeness(std, 1))
-    unsound = 0
-    for epsilon in np.linspace(0.05, 12.0, 240):
-        truth = hockey_stick(drawn / drawn.sum(), shifted / drawn.sum(), float(epsilon))
-        assert truth <= compose_delta([priced], float(epsilon)) * (1 + 1e-9) + 1e-16
-        unsound += (
-            truth
-            > compose_delta([GaussianRelease("count", multiplier)], float(epsilon))
-            * (1 + 1e-6)
-            + 1e-15
-        )
-    assert unsound > 0
-
-
-@pytest.mark.parametrize("shift", [1, 2])
-def test_price_of_two_entries_covers_the_discrete_gaussian(shift: int) -> None:
-    std = 1.5
-    k = np.arange(-40, 41)
-    drawn, shifted = (np.exp(-0.5 * ((k - by) / std) ** 2) for by in (0, shift))
-    total = drawn.sum()
-    both = (
-        np.multiply.outer(drawn, drawn) / total**2,
-        np.multiply.outer(shifted, shifted) / total**2,
-    )
-    event = GaussianRelease(
-        "counts", std / (shift * math.sqrt(2)), discrete_gaussian_closeness(std, 2)
-    )
-    for epsilon in np.linspace(0.0, 12.0, 40):
-        assert (
-            hockey_stick(*both, float(epsilon))
-            <= compose_delta([event], float(epsilon)) * (1 + 1e-9) + 1e-15
-        )
-
-
 def test_price_is_that_of_continuous_noise_plus_the_log_ratios() -> None:
     closeness = discrete_gaussian_closeness(20.0, 5050)
     assert closeness.log_ratio_above > 0.1

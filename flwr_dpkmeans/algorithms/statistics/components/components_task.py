@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flwr_dpkmeans.algorithms.budget.noise_budget import private_sums
+from flwr_dpkmeans.algorithms.discovery.discovering_task import DiscoveringTask
 from flwr_dpkmeans.algorithms.server.box_units import plan_bounds
 from flwr_dpkmeans.algorithms.statistics.components.covariance_sums import (
     MEAN,
@@ -34,7 +35,6 @@ from flwr_dpkmeans.sums.outcome import CountedRows, Result
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
-from flwr_dpkmeans.sums.task import Task
 
 _MOST_NOISE = 0.1
 _MOST_COMPONENTS = 10_000
@@ -62,7 +62,7 @@ class PcaOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PcaTask(Task):
+class PcaTask(DiscoveringTask):
     """Principal components: a round of means and spreads, one of outer products.
 
     The state has the number of ``rows``, their ``mean`` in the box, the ``reach`` and
@@ -151,6 +151,7 @@ class PcaTask(Task):
         arrays = {
             "components": read.directions[:n_shown],
             "explained_variance": variances,
+            "explained_variance_error": of_variances,
             "explained_variance_ratio": variances / total,
             "angles": read.angles[:n_shown],
             "noise_floor": np.array([noisy.floor]),

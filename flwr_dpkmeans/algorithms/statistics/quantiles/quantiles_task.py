@@ -9,6 +9,7 @@ import numpy as np
 
 from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum
 from flwr_dpkmeans.algorithms.client_means import means_of_rows, parts_for_unit
+from flwr_dpkmeans.algorithms.discovery.discovering_task import DiscoveringTask
 from flwr_dpkmeans.algorithms.server.box_units import plan_bounds
 from flwr_dpkmeans.algorithms.statistics.noise_errors import constant, noise_of
 from flwr_dpkmeans.algorithms.statistics.one_round import (
@@ -75,7 +76,7 @@ class QuantilesOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuantilesTask(OneRoundTask):
+class QuantilesTask(DiscoveringTask, OneRoundTask):
     """Quantiles of every column, each with a 95% interval.
 
     The interval is for the quantile of all rows (at client level, of a distribution in
