@@ -299,3 +299,39 @@ def test_a_wrong_value_ends_with_one_sentence_and_an_exit_code(
     assert "did you mean 'fastlloyd'?" in failed.stderr
     # Before anything was started.
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.nightly
+def test_weights_on_ray_are_those_of_the_notebook(
+    superlink: LocalSuperLink, tmp_path: Path
+) -> None:
+    generator = np.random.default_rng(0)
+    points = generator.choice([20.0, 50.0, 80.0], (3000, 1))
+    points = np.clip(points + generator.normal(0.0, 4.0, (3000, 2)), 0.0, 100.0)
+    points = points.round(3)
+    weights = generator.integers(0, 5, 3000) + 0.125
+    lines = [f"{a:.3f},{w},{b:.3f}" for (a, b), w in zip(points, weights, strict=True)]
+    table = tmp_path / "survey.csv"
+    table.write_text("\n".join(["a,weight,b", *lines]) + "\n")
+    output = tmp_path / "out"
+    config = (
+        f"data='{table}' n-clusters=3 bounds='0,100' weight-column='weight'"
+        f" max-weight=4.0 output='{output}' num-clients=3 noise='seeded' random-state=7"
+        " trust='central'"
+    )
+    completed = superlink.run(config, nodes=3, program=OWN)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    written = np.load(client_folders(run_folder(output))[0] / "centroids.npz")
+    rows = [partition_indices(3000, 3, part, seed=0) for part in range(3)]
+    own = FederatedKMeans(
+        n_clusters=3,
+        epsilon=2.0,
+        noise="seeded",
+        random_state=7,
+        trust="oblivious",
+        bounds=(0.0, 100.0),
+        max_weight=4.0,
+    )
+    own.fit([points[part] for part in rows], None, [weights[part] for part in rows])
+    np.testing.assert_array_equal(written["centroids"], own.cluster_centers_)
+    np.testing.assert_array_equal(written["counts"], own.cluster_counts_)
